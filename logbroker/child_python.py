@@ -1,9 +1,9 @@
 """The command that runs a module of this package in a Python process of its own, such as the broker of `embedded`.
 
 `python -m` would look for modules in the current directory first: a `queue.py` of the user there would be executed in
-the place of Python's own. So the child process does not look there, nor wherever else its parent was told not to look.
-It loads the package from where the parent process has it, which may be a path that only the parent's `sys.path` has,
-and looks at that path for other modules last.
+the place of Python's own. So the child process does not look in the current directory. It also gets the parent's
+options -E and -s. It loads the package from the same path as the parent, even if only the parent's `sys.path` has this
+path; for other modules, it looks at this path last.
 """
 
 from __future__ import annotations

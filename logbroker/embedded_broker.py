@@ -47,6 +47,8 @@ class EmbeddedBroker:
 
     def __init__(self, data_dir: str | os.PathLike[str] | None = None, *, kafka: bool = False, **settings: Any) -> None:
         """See `embedded`."""
+        if data_dir == "":
+            raise InvalidRequestError("the data directory has no name: give one, or None for a temporary one")
         self._listen = settings.pop("listen", "127.0.0.1:0")
         self._kafka_listen = settings.pop("kafka_listen", "127.0.0.1:0" if kafka else "")
         self._settings_text = _toml(settings)
@@ -54,7 +56,8 @@ class EmbeddedBroker:
         # Not a TemporaryDirectory: when a forked child ends, it would remove the directory of the running broker.
         self._own_dir = tempfile.mkdtemp(prefix="logbroker-")
         self._remove_own_dir = weakref.finalize(self, _remove, self._own_dir, self._pid)
-        # At the end of the program, `_at_exit` does it, after the clients have flushed and the broker has stopped.
+        # At the end of the program, `_at_exit` removes the directory, after the clients have flushed and the broker has
+        # stopped.
         self._remove_own_dir.atexit = False
         # Absolute, because the program may change its working directory between two starts.
         self.data_dir: Final = Path(self._own_dir, "data") if data_dir is None else Path(data_dir).absolute()
@@ -71,21 +74,26 @@ class EmbeddedBroker:
 
     @property
     def address(self) -> str:
-        """HOST:PORT, the same after every restart."""
-        return str(self._listen)
+        """HOST:PORT, the same after every restart. Raises BrokerUnavailableError if the broker has never started."""
+        return self._checked(self._listen)
 
     @property
     def kafka_address(self) -> str:
         """HOST:PORT for Kafka clients (`bootstrap.servers`), the same after every restart. Raises InvalidRequestError
-        if the broker was made without `kafka=True`."""
+        if the broker was made without `kafka=True`, and BrokerUnavailableError if it has never started."""
         if not self._kafka_listen:
             raise InvalidRequestError("this broker does not listen for Kafka clients: make it with kafka=True")
-        return str(self._kafka_listen)
+        return self._checked(self._kafka_listen)
+
+    def _checked(self, address: object) -> str:
+        if str(address).endswith(":0"):
+            raise BrokerUnavailableError("the embedded broker was not started: use it in a with block, or start() it")
+        return str(address)
 
     @property
     def pid(self) -> int:
         """The process id. Raises BrokerUnavailableError if the broker does not run."""
-        # Only the parent process can ask whether it has ended.
+        # Only the parent process can ask whether the broker process has ended.
         if self._process is None or (not self._is_forked and self._process.poll() is not None):
             raise BrokerUnavailableError("the embedded broker does not run: start() it")
         return self._process.pid
@@ -115,7 +123,8 @@ class EmbeddedBroker:
         if self._kafka_listen:
             command += ["--kafka-listen", self._kafka_listen]
         with open(self.log_path, "ab", opener=private_opener) as log:
-            # In its own process group, so that Ctrl-C reaches only the program: the broker ends with it, not before it.
+            # In its own process group, so that Ctrl-C reaches only the program: the broker ends with the program, not
+            # before it.
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, process_group=0
             )
@@ -238,10 +247,10 @@ def embedded(data_dir: str | os.PathLike[str] | None = None, *, kafka: bool = Fa
     """Return a broker, to be used in a `with` statement.
 
     Without `data_dir`, the data is in a temporary directory, which is removed when the block ends. With `kafka`, the
-    broker also listens for Kafka clients, at `broker.kafka_address`. `settings` are
-    settings of the configuration file (`logbroker.config.BrokerConfig`), such as `default_partitions=4`. The broker
-    listens on a free port of 127.0.0.1, unless `listen` is given. Raises TypeError for a value that no setting can
-    have; the start of the broker refuses all other wrong settings.
+    broker also listens for Kafka clients, at `broker.kafka_address`. `settings` are settings of the configuration file
+    (`logbroker.config.BrokerConfig`), such as `default_partitions=4`. The broker listens on a free port of 127.0.0.1,
+    unless `listen` is given. Raises TypeError for a value that no setting can have; the start of the broker refuses all
+    other wrong settings.
     """
     return EmbeddedBroker(data_dir, kafka=kafka, **settings)
 

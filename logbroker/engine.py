@@ -1,9 +1,8 @@
 """The broker's two interfaces to storage: the log, and the state of groups and queue groups.
 
-The layers above (the gRPC services, the groups and queue groups) use only these Protocols. Today this process
-implements both (`logbroker.broker.local_engine`). Later a cluster with Kafka's protocol could implement them. So
-everything that may take time is async, and state changes are events, which fit both an LMDB transaction and a compacted
-topic.
+The layers above (the listeners, the groups and queue groups) use only these Protocols. Today this process implements
+both (`logbroker.broker.local_engine`). Later a cluster with Kafka's protocol could implement them. So everything that
+may take time is async, and state changes are events, which fit both an LMDB transaction and a compacted topic.
 """
 
 from __future__ import annotations
@@ -194,7 +193,7 @@ class Read(msgspec.Struct, gc=False):
     """Leader epoch of the last record that the caller read; -1: not checked."""
     check_crc: bool = False
     """Whether to stop reading before the first batch with a wrong CRC. For readers that must know whether stored bytes
-    are damaged, such as `damage_at`, or that copy batches. Other readers decode the batches, which checks the CRC."""
+    are damaged, such as `damage_at`, or that copy batches. Other readers check the CRC when they decode the batches."""
 
 
 class ReadResult(msgspec.Struct, gc=False):
@@ -236,14 +235,15 @@ class Watch(Protocol):
     def remove(self, key: PartitionKey) -> None: ...
 
     def moved(self) -> set[PartitionKey]:
-        """Return the partitions that have a new high watermark, or were closed, since the last call."""
+        """Return the partitions whose high watermark has moved, whose topic has grown or that were closed, since the
+        last call."""
         ...
 
     def close(self) -> None: ...
 
 
 class Holder(Protocol):
-    """A part of the broker that needs records of one topic: retention keeps the records that it needs."""
+    """A part of the broker that needs records of one topic. Retention keeps the records that the holder needs."""
 
     def needed_from(self, partition: int) -> int:
         """The first offset that the holder still needs."""
@@ -342,7 +342,8 @@ class LogEngine(ReadableLog, Protocol):
     ) -> Topic:
         """Create a topic durably or, with a plan, only note it there.
 
-        Raises InvalidTopicNameError, InvalidPartitionsError, InvalidConfigError or TopicExistsError.
+        Raises InvalidTopicNameError, InvalidPartitionsError, InvalidConfigError, TopicExistsError, or OverloadedError
+        or DiskFullError if a limit is reached.
         """
         ...
 
@@ -360,7 +361,7 @@ class LogEngine(ReadableLog, Protocol):
         plan: TopicPlan | None = None,
     ) -> Topic:
         """Change configs and add partitions, all or nothing. Growth begins a new generation and fences the old one.
-        With a plan it is only noted there."""
+        With a plan, the change is only noted there."""
         ...
 
     async def pin(self, topic_id: TopicId) -> Topic:

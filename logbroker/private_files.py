@@ -1,6 +1,6 @@
-"""Modes of the files that this program makes: only its own user has access, whatever the umask is. And their removal.
+"""Modes of the files and directories that this program makes, and the removal of directories.
 
-A umask only removes permissions. So a stricter umask also applies to these files.
+Only the user of this program has access to them, whatever the umask is: a umask can only remove permissions.
 """
 
 from __future__ import annotations

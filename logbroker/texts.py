@@ -65,8 +65,8 @@ def shown(text: str) -> str:
 
 
 def shown_json(encoded: bytes) -> bytes:
-    """Return equivalent JSON, with escapes for the characters that `shown` escapes. JSON itself requires escapes only
-    for C0 characters."""
+    """Return equivalent JSON, with escapes for the characters that `shown` escapes. Of these, JSON itself requires
+    escapes only for the C0 characters."""
     if encoded.isascii() and b"\x7f" not in encoded:
         return encoded
     text = encoded.decode()

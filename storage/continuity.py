@@ -127,10 +127,10 @@ class Continuity:
         """Follow the batches of a chunk, which begins at `offset`, up to `max_bytes`.
 
         The readable part of the segment ends `limit_bytes` after the chunk's first byte, at `end_offset`. The buffer
-        must reach this end, or go on with the next batch header after `max_bytes`, which is checked, too. A caller may
-        leave out that header if it knows that it continues the log. With `exact`, the batch before the chunk is known
-        to end at `offset`. Without it, `offset` was read from the header of the first batch; if gaps are allowed,
-        nothing proves that this header is right.
+        must reach this end, or also hold the batch header after `max_bytes`, so that it can be checked. A caller may
+        leave out that header if it has checked the header itself. With `exact`, the batch before the chunk is known to
+        end at `offset`. Without it, `offset` was read from the header of the first batch; if gaps are allowed, nothing
+        proves that this header is right.
         """
         if not self.may_skip_to(offset):
             epoch, sure_below = self._stretch(offset, end_offset)

@@ -110,7 +110,8 @@ class DataDir:
 
 
 def _what_is_in_the_way(path: Path) -> str:
-    """Return which part of the path of a directory is something else, for messages; "" if none is."""
+    """Return, for messages, which part of a directory's path is no directory, and what it is; "" if there is no such
+    part."""
     for part in reversed((path, *path.parents)):
         if part.is_dir():
             continue

@@ -36,8 +36,8 @@ NOT_OURS: Final = (
     errno.EACCES,
     errno.EPERM,
 )
-"""Errors for a path with something that the broker did not make, or may not use. The disk is sound, so everything else
-goes on."""
+"""Errors for a path with something that the broker did not make, or may not use. They say nothing about the disk, so
+the broker goes on."""
 _NO_FILE: Final = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
 """Errors of the system if something other than a file is at the path."""
 MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in getattr(os, "sysconf_names", {}) else 16
@@ -311,8 +311,8 @@ def named(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turn a failed read of a path, in the block, into CorruptLogError: it has changed nothing, so it does not end the
-    broker as a failed write does. A missing file, and a lack of descriptors, stay OSErrors."""
+    """Turn a failed read in the block into a CorruptLogError that names the path. A failed read has changed nothing, so
+    it does not end the broker as a failed write does. A missing file, and a lack of descriptors, stay OSErrors."""
     try:
         yield
     except OSError as error:

@@ -52,17 +52,17 @@ class HandleCache:
 
     @property
     def is_shut(self) -> bool:
-        """Whether no file is opened any more."""
+        """Whether the cache refuses to open files."""
         return False
 
     @property
     def created_files(self) -> int:
-        """Number of files that were opened to be made, if they did not exist, so far."""
+        """Number of files that were opened with `create` so far: at most so many are new."""
         return self._created_files
 
     @property
     def owed_files(self) -> int:
-        """Number of files that will be made later, without being asked whether there is room: see `owe`."""
+        """Number of files that will be made later, without a check whether there is room: see `owe`."""
         return self._owed_files
 
     def owe(self, files: int) -> None:

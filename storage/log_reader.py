@@ -1,8 +1,7 @@
-"""The read side of a partition: by offset in chunks of whole batches, and by time. Works on a view that the owner
-publishes.
+"""The read side of a partition: it reads chunks of whole batches by offset, and finds offsets by time.
 
-Safe on any thread while the owner appends: a view is replaced, never changed, and the bytes below its end do not
-change.
+It works on a view that the owner publishes, on any thread, while the owner appends: a view is replaced, never changed,
+and the bytes below its end do not change.
 
 The headers of each chunk are checked at each read (`continuity`), so that no facts need be remembered about files that
 may change. Damage that was found is remembered: records before it are read, records after it are not.
@@ -39,7 +38,8 @@ from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.segment import Segment
 
 MAX_HINTS: Final = 64
-"""Maximum number of positions that are remembered per partition. As many readers can go on without an index lookup."""
+"""Maximum number of positions that are remembered per partition. This many readers can go on without an index
+lookup."""
 
 _log = logging.getLogger(__name__)
 _Search: TypeAlias = Callable[[Segment, int], FoundOffset | None]

@@ -66,7 +66,7 @@ class LogWriter:
             segment.save_indexes()
             self._sealed.append(segment)
         active = group.runs[-1][0]
-        # The time index never has more entries than the offset index.
+        # While a segment takes appends, it gets time entries only together with offset entries.
         if active.offset_index.unsaved_bytes > _UNSAVED_INDEX_BYTES:
             active.save_indexes()
         self._new_segment |= group.created_segment

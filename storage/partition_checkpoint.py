@@ -38,7 +38,7 @@ _BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SegmentCheckpoint(msgspec.Struct, gc=False, array_like=True):
-    """The checkpoint of a segment at or below the recovery point."""
+    """The checkpoint of a segment that begins at or below the recovery point."""
 
     base_offset: int
     size_bytes: int

@@ -1,10 +1,10 @@
-"""The log of one partition: the owner thread assigns offsets and positions, other threads write the bytes, and any
-thread reads.
+"""The log of one partition: the owner thread assigns offsets and positions, the owner or another thread writes the
+bytes, and any thread reads.
 
-A batch goes through `stage` (duplicate check, roll, offset), `take_staged`, `write` (and `sync`) and `wrote`. Only
-`write`, `sync`, `flush_indexes` and `remove_files` may run on other threads than the owner's. At most one thread writes
-and at most one syncs at a time; a write may run during a sync. `read` and `offset_for_time` may run on any thread at
-any time.
+A batch goes through `stage` (duplicate check, roll, offset), `take_staged`, `write` (and `sync`) and `wrote`. Other
+threads than the owner's may run `write`, `begin_sync`, `sync`, `flush_indexes`, `load_active`, `sync_directory` and
+`remove_files`, but no other method that changes anything. At most one thread writes and at most one syncs at a time; a
+write may run during a sync. `read` and `offset_for_time` may run on any thread at any time.
 """
 
 from __future__ import annotations
@@ -251,8 +251,8 @@ class PartitionLog:
         return group
 
     def load_active(self, *, nowait: bool = False) -> None:
-        """Load the index of the active segment. Unless `nowait`, this may take long. Raises BlockingIOError if `nowait`
-        and it would, CorruptLogError, TooManyOpenFilesError or StorageFailedError."""
+        """Load the index of the active segment. This may take long; with `nowait`, raise BlockingIOError then. Also
+        raises CorruptLogError, TooManyOpenFilesError or StorageFailedError."""
         for active in self._view.segments[-1:]:
             try:
                 if not active.loaded:
@@ -342,7 +342,7 @@ class PartitionLog:
     def offset_for_time(self, timestamp_ms: int) -> FoundOffset:
         """Find the first record whose timestamp is at least `timestamp_ms`. Waits for the disk and decodes a batch.
 
-        A batch that cannot be decoded counts as a whole, by its largest timestamp. Raises CorruptLogError and
+        For a batch that cannot be decoded, its base offset and largest timestamp are taken. Raises CorruptLogError and
         TooManyOpenFilesError.
         """
         return self._reader.offset_for_time(self._view, timestamp_ms)
@@ -358,8 +358,7 @@ class PartitionLog:
         check_epoch(self._epochs, last_leader_epoch, offset, self.log_start_offset, self.log_end_offset)
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
-        """Return the last leader epoch up to this one, and the offset at which it ends; None if no such one is
-        known."""
+        """Return the last leader epoch up to this one, and the offset at which it ends; None if there is none."""
         return end_of_epoch(self._epochs, leader_epoch, self.log_start_offset, self.log_end_offset)
 
     # --- upkeep ----------------------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ MAX_PRODUCERS: Final = 10_000
 """Maximum number of producers that a partition remembers. It forgets the producer that appended longest ago first."""
 FOREIGN_IDS: Final = 7 << 60
 """Brokers give out producer ids below this number: a broker that begins its ids at the wall clock's value begins at
-2^62 at most. Ids from this number on that are found in a log come from other programs, and do not count."""
+2^62 at most. Ids from this number on that are found in a log come from other programs, and raise neither `ids_end` nor
+`forgotten_below`."""
 
 
 class ProducerBatch(msgspec.Struct, gc=False, array_like=True):

@@ -1,7 +1,7 @@
 """One segment: a .log file of consecutive record batches, and its two indexes.
 
-The owner thread updates the facts and indexes in memory before the bytes are written. Other threads write the bytes,
-and look up batches below a limit that they get from the owner.
+The owner thread updates the facts and indexes in memory before the bytes are written. Any thread may write the bytes,
+and look up batches below a limit that it gets from the owner.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ read and cut."""
 _MAX_UNINDEXED_BYTES: Final = 2 * MAX_STORED_BATCH_BYTES
 """Maximum distance between the end of an index and the end of its log. If it is larger, the index has lost entries."""
 _SHORT_LOG_BYTES: Final = 256 * 1024
-"""An index of a log of this size is made in some milliseconds, however small its batches are."""
+"""The index of a log of at most this size is made within some milliseconds, however small its batches are."""
 
 
 class Segment:

@@ -328,7 +328,8 @@ class _Comparison:
         self._begin_anew(topic, sorted(partitions))
 
     def _begin_anew(self, topic: Topic, numbers: list[int]) -> None:
-        """Store for partitions that the backup does not know that their whole logs have to be scanned."""
+        """Write rows for partitions that the backup does not know. By these rows, the next start scans their whole
+        logs."""
         bound_bytes = BrokerConfig().max_produce_bytes_in_flight + MAX_STORED_BATCH_BYTES
         for number in numbers:
             if sizes := self._sizes(topic, number):

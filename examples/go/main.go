@@ -1,4 +1,4 @@
-// Sends five orders to a topic and works them off as a queue group: in order per customer, customers in parallel.
+// Sends five orders to a topic, and processes them as a worker of a queue group, in order per customer.
 package main
 
 import (
@@ -61,7 +61,7 @@ func main() {
 	}
 }
 
-// check ends the program with what went wrong: the whole call, or one item of it. A topic that is there already will do.
+// check ends the program with the error of a whole call, or of one of its items. That the topic exists is no error.
 func check(err error, status *pb.Status) {
 	if err != nil {
 		log.Fatal(err)

@@ -1,4 +1,4 @@
-// Sends five orders to a topic and works them off as a queue group: in order per customer, customers in parallel.
+// Sends five orders to a topic, and processes them as a worker of a queue group, in order per customer.
 const path = require('node:path');
 const { promisify } = require('node:util');
 const grpc = require('@grpc/grpc-js');
@@ -6,13 +6,13 @@ const loader = require('@grpc/proto-loader');
 
 const [address, protos = path.join(__dirname, '../../proto')] = process.argv.slice(2);
 const files = ['log', 'admin', 'queues'].map((name) => `logbroker/v1/${name}.proto`);
-// Receipts are 64 bits long, more than a number holds: as strings they come and go unharmed.
+// Receipts have 64 bits, more than a number holds exactly, so they are passed as strings.
 const { v1 } = grpc.loadPackageDefinition(loader.loadSync(files, { includeDirs: [protos], longs: String, arrays: true, keepCase: true })).logbroker;
 const clients = [v1.Admin, v1.Log, v1.Queues].map((Client) => new Client(address, grpc.credentials.createInsecure()));
 const [admin, log, queues] = clients;
 
 const call = (client, method, request) => promisify(client[method].bind(client))(request);
-// An item of a call may fail by itself: its status says why. A topic that is there already will do.
+// Each item of a call may fail on its own, and its status says why. That the topic exists is no error.
 const check = ({ status }) => { if (status?.code && status.reason !== 'TOPIC_EXISTS') throw new Error(`${status.reason}: ${status.message}`); };
 
 async function main() {

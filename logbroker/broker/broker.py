@@ -58,7 +58,8 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
     def failed(error: Exception) -> None:
         if not failure.done():
             failure.set_exception(error)
-            # Mark the error as retrieved: during the start it is raised from here, and nobody awaits `failure`.
+            # Mark the error as retrieved, so that asyncio does not log it: an error during the start is raised by
+            # `open_broker`, and nobody awaits `failure`.
             failure.exception()
 
     async with (
@@ -68,6 +69,6 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
     ):
         groups.is_of_other_type = queues.has
         queues.is_of_other_type = groups.has
-        # By now all groups hold what they still need.
+        # All groups have registered what they still need (`LogEngine.hold`).
         engine.start_retention()
         yield Broker(config, clock, engine, state, groups, queues)

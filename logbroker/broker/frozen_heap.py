@@ -19,18 +19,19 @@ SPARE_OBJECTS: Final = 1_000_000
 
 
 class FrozenHeap:
-    """Freezes after full collections, from `start` to `stop`. One in a process."""
+    """Freezes what survives full collections, from `start` to `stop`. A process has one."""
 
     def __init__(self, freeze_objects: int = FREEZE_OBJECTS, spare_objects: int = SPARE_OBJECTS) -> None:
         self._freeze_objects = freeze_objects
         self._spare_objects = spare_objects
         self._alive = 0
-        """Number of frozen objects when all of them were last found alive."""
+        """Number of objects that were alive when a full collection last visited all of them; at first, the number of
+        all objects at `start`."""
         self._is_thawed = False
         self.thaws = 0
 
     def start(self) -> None:
-        """Freeze all present objects, and watch the collections."""
+        """Freeze all objects that exist now, and watch the collections."""
         gc.freeze()
         self._alive = gc.get_freeze_count()
         gc.callbacks.append(self._on_collection)

@@ -1,4 +1,4 @@
-"""Common parts of the listeners: what the broker needs of one, the check of its address, and the errors of both.
+"""Common parts of the listeners: their interface, the check of an address, and the errors of listening.
 
 A listener is a port with one protocol. Each has a package of its own, which is imported only if the listener is on.
 """
@@ -90,9 +90,11 @@ async def reachable_from_outside(host: str) -> bool:
 
 
 async def error_of_listening(host: str, port: int) -> int:
-    """Return the system's error number if no listener can bind the port now, or 0 if it can on at least one address of
-    `host`, and no address has another listener: clients that use the name could reach the other one. Raises OSError if
-    `host` has no address."""
+    """Return 0 if a listener can bind the port on at least one address of `host`, else the system's error number.
+
+    If another program listens on any address of `host`, the result is EADDRINUSE, because clients that use the name
+    could reach that program. Raises OSError if `host` has no address.
+    """
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     errors = [_error_of_bind(family, address) for family, *_, address in found]
     if errno.EADDRINUSE in errors:

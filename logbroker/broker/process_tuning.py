@@ -66,13 +66,14 @@ def check_descriptors() -> None:
 def check_threads(config: BrokerConfig) -> None:
     """Raise OverloadedError if the process may start fewer threads than a broker needs.
 
-    Call it before the event loop is made: gRPC and libuv end the process if they get no thread. Limits of the user, of
-    the control group and of memory all count, so the threads are started, and end at once.
+    Call it before the event loop is made: gRPC and libuv end the process if they get no thread. The limits of the user,
+    of the control group and of memory all apply, and none of them says how many threads are left. So this starts the
+    threads to see whether it is possible, and ends them again.
     """
     _keep_freed_memory()
     cores = os.cpu_count() or 1
     least, most = _GRPC_POOL_THREADS
-    default_pool = min(32, cores + 4)  # That of asyncio.
+    default_pool = min(32, cores + 4)  # asyncio's default executor
     needed = own_threads(config) + default_pool + min(max(cores, least), most) + _OTHER_THREADS
     over = threading.Event()
     started: list[threading.Thread] = []

@@ -1,8 +1,10 @@
 """A limit on the bytes in flight to readers.
 
 Bytes that a connection has taken cannot be taken back: if a client stops reading, its response stays in memory until
-the client goes on or its connection ends. So the limit works in advance: no response may take more than a 32nd of the
-free bytes. Stalled readers make all responses smaller but never stop them, however many stalled readers there are.
+the client goes on or its connection ends. So the limit works in advance: a response stays within a 32nd of the free
+bytes. Only a response of up to MIN_RESPONSE_BYTES, or a single larger batch, may exceed that. Stalled readers make all
+responses smaller. Responses of up to MIN_RESPONSE_BYTES are always sent; a larger batch waits until some bytes are
+free.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ FREE_SHARE: Final = 32
 
 
 class ReadBudget:
-    """Counts the bytes of responses from their read until they were passed on."""
+    """Counts the bytes of responses, from their read until they are passed on."""
 
     def __init__(self, total_bytes: int, wait_seconds: float) -> None:
         self._wait_seconds = wait_seconds
-        # With no bytes at all, nothing but small responses would ever go: one at a time goes nevertheless.
+        # At least 1: with a limit of 0 bytes, a larger response still fits when nothing else is in flight.
         self._free_bytes = max(total_bytes, 1)
-        """Free bytes. May be negative, by one batch, which cannot be cut, and by responses of up to
-        MIN_RESPONSE_BYTES."""
+        """Free bytes. May be negative: a batch larger than the free bytes cannot be cut, and responses of up to
+        MIN_RESPONSE_BYTES are always allowed."""
         self._freed = asyncio.Event()
         self.decoder = asyncio.Semaphore(1)
         """Held while batches are decoded. One request decodes at a time, because a batch may expand to
@@ -40,7 +42,7 @@ class ReadBudget:
         return size_bytes <= MIN_RESPONSE_BYTES or self._free_bytes > 0
 
     async def acquire_decoder(self, held_bytes: int) -> None:
-        """Wait for the decoder, and until some bytes are free apart from the caller's own `held_bytes`, because the
+        """Wait for the decoder, and until some bytes would be free without the `held_bytes` of the caller itself: the
         decoded size is not known in advance. Raises OverloadedError."""
         await self.decoder.acquire()
         while self._free_bytes + held_bytes <= 0:
@@ -59,8 +61,8 @@ class ReadBudget:
             self._freed = asyncio.Event()
 
     async def wait(self, held_bytes: int = 0) -> None:
-        """Wait until some bytes are free apart from the caller's own `held_bytes`. Raises OverloadedError after
-        `wait_seconds`."""
+        """Wait until some bytes would be free without the `held_bytes` of the caller itself. Raises OverloadedError
+        after `wait_seconds`."""
         try:
             async with asyncio.timeout(self._wait_seconds):
                 while self._free_bytes + held_bytes <= 0:

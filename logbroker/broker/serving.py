@@ -26,7 +26,7 @@ async def serve(
     on_ready: Callable[[Mapping[str, str]], None],
     stop: asyncio.Event,
 ) -> None:
-    """Serve until `stop` is set; `on_ready` is called with HOST:PORT of each listener when they answer.
+    """Serve until `stop` is set. `on_ready` is called with HOST:PORT of each listener once all of them answer.
 
     Raises ListenError, DataDirError or CorruptLogError at start. Raises StorageFailedError if storage fails later:
     nothing more is acknowledged then, and the process must end.

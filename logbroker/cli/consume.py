@@ -71,8 +71,8 @@ def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -
 @click.option(
     "--until-end",
     is_flag=True,
-    help="Stop at the end that the log had when the command began. With --group, only the partitions assigned to this"
-    " member count.",
+    help="Stop at the end that the log had when the command began. With --group, the command reads only the partitions"
+    " assigned to this member.",
 )
 @click.option(
     "--format",
@@ -128,7 +128,7 @@ def consume(
         to_bytes = shown_lines
     out = TakenOutput(warn)
     if partitions and bands:
-        raise click.UsageError("a band is partitions: give --partition or --band")
+        raise click.UsageError("--band already chooses partitions: give --partition or --band, not both")
     interrupter = Interrupter()
     with _open(topic, broker, start, group, reset, partitions, bands, interrupter) as consumer:
         left = max_records
@@ -138,7 +138,8 @@ def consume(
             for batch in out.while_read(batches if delivery is None else delivery.each(batches)):
                 records = batch if left is None else batch[:left]
                 for piece in out.pieces(records) if delivery is not None else (records,):
-                    # Each piece is written as soon as it arrives. A piece is large if many records arrive at once.
+                    # Without a group, a piece is the whole batch. For a group that writes to a pipe, the first pieces
+                    # are small, so that few records come again after a crash.
                     with interrupter.put_off():
                         out.write(to_bytes(piece))
                         if delivery is not None:
@@ -151,8 +152,8 @@ def consume(
                         break
             if until_end and group is not None and not consumer.assignment():
                 warn(
-                    "logbroker: this member has no partition of the group, because other members own all partitions, "
-                    "or may come back for them; the remaining records were not read"
+                    "logbroker: this member has no partition of the group: other members own all partitions, or have "
+                    "lost their connection and may still return; the remaining records were not read"
                 )
         except Stopped:
             pass  # A stop is not a failure.
@@ -243,8 +244,8 @@ def _open(
     with CommandAdmin(broker) as admin:
         # A group member may wait for its topic or bands to be created. Here an unknown band is a typing mistake.
         check_bands([admin.describe_topic(topic).info], bands)
-    # A stop by a service manager counts as a goodbye: written records are committed, and others take over at once.
-    # Records that retention removed before the group read them are skipped.
+    # At a stop by a service manager, written records are committed, and other members take over the partitions at once.
+    # With `earliest`, records that retention removed before the group read them are skipped.
     with (
         stops_are_interrupts(interrupter),
         CommandConsumer(broker, group=group, start=start, auto_offset_reset=reset or "earliest") as consumer,

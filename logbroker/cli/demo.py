@@ -193,11 +193,8 @@ def _read_back(address: str, expected: int) -> tuple[list[Record], float]:
 
 
 def check_order(sent: Iterable[InputRecord], received: Iterable[Record]) -> int:
-    """Return the number of aircraft.
-
-    Raises LogbrokerError unless each aircraft has one partition, with exactly its flights in the order in which they
-    were sent.
-    """
+    """Check that the flights of each aircraft came back complete, unchanged, in the order in which they were sent, and
+    from one partition. Return the number of aircraft. Raises LogbrokerError if the check fails."""
     expected: dict[bytes | None, list[bytes | None]] = defaultdict(list)
     for flight in sent:
         expected[flight.key].append(flight.value)

@@ -102,8 +102,8 @@ def cli() -> None:
 def main(command: click.Command = cli, name: str = "logbroker") -> None:
     """Run the command line, or another one of this project, and exit."""
     take_standard_streams()
-    # gRPC's core would also print its errors to standard error, although it returns them to the caller. The command
-    # reports them in its own words.
+    # Otherwise gRPC's core would print its errors to standard error, too. It also returns them to the caller, and the
+    # command reports them in its own words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     escape_all_errors()
     if not shows_errors():
@@ -120,7 +120,8 @@ def main(command: click.Command = cli, name: str = "logbroker") -> None:
 
 
 def run(arguments: Sequence[str], command: click.Command = cli, name: str = "logbroker") -> int:
-    """Run one command line. Return its exit code: 0, 1 for a failure, 2 for a wrong call, 130 for Ctrl-C."""
+    """Run one command line. Return its exit code: 0, 1 for a failure, 2 for a wrong call, 130 for Ctrl-C, and 128 plus
+    the number of another signal that stopped the command."""
     try:
         with Interrupter().raising_again():
             code = command.main(list(arguments), prog_name=name, standalone_mode=False)

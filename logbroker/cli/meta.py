@@ -49,9 +49,9 @@ def meta() -> None:
 def backup(target: str, data_dir: Path, as_json: bool) -> None:
     """Write a backup of the metadata store to TARGET.
 
-    TARGET is an existing directory, or a new file whose name has a suffix. A broker may run meanwhile: the backup holds
-    the state of one moment. The command reads every value and verifies its checksum. If one is damaged, it writes no
-    backup and exits with 1.
+    TARGET is an existing directory, or a new file whose name has a suffix. A broker may run at the same time: the
+    backup holds the state of one moment. The command reads every value and verifies its checksum. If a value is
+    damaged, the command writes no backup and exits with 1.
 
     \b
     Examples:

@@ -132,7 +132,7 @@ def produce(
     started = time.perf_counter()
     interrupter = Interrupter()
     sending = _Sending(topic, partition, priority, interrupter)
-    # At a stop, the producer is closed before the counts are told, so that the last answers have arrived.
+    # At a stop, the producer is closed before the counts are reported, so that the last answers have arrived.
     with (
         ErrorWriter() as errors,
         errors.telling(REFUSALS),
@@ -180,7 +180,7 @@ class _Sending:
 
     A stop is put off while a record is sent and counted. A second stop, or a stop during a long wait for room, is not
     put off. So a record is counted as begun before it is sent. From then until it is counted as acknowledged, it is
-    told of as one that may have arrived.
+    reported as one that may have arrived.
     """
 
     def __init__(self, topic: str, partition: int | None, priority: int | None, interrupter: Interrupter) -> None:

@@ -70,7 +70,7 @@ class InvalidTopicNameError(InvalidRequestError):
 
 class InvalidPartitionsError(InvalidRequestError):
     """The number of partitions is not possible: it is 0, above max_partitions_per_topic, not above the present number,
-    or not the sum of the bands.
+    or not the sum of the bands. Or the topic has grown too often to grow again.
 
     Give a number that the message allows. A topic can only get more partitions.
     """
@@ -136,8 +136,8 @@ class UnsupportedFormatError(InvalidRequestError):
 
 
 class InvalidRecordError(InvalidRequestError):
-    """The log does not take the batch: it is a control batch or transactional, was stamped by a broker, or has a
-    producer id without epoch and sequence.
+    """The log does not take the batch: it is a control batch or transactional, was stamped by a broker, has unknown
+    attributes, or has a producer id without epoch and sequence.
 
     Send ordinary batches, or plain records.
     """

@@ -1,4 +1,4 @@
-"""A heap for deadlines that mostly move later again and again, or end long before they are reached.
+"""A heap of deadlines. Most of them move later again and again, or are dropped long before they are reached.
 
 Each item has at most one live entry, which is not later than its deadline. Moving a deadline later or ending an item
 does not touch the heap: when the entry is reached, the item is asked for its deadline. So `next_at` may be early but

@@ -60,7 +60,8 @@ class GroupCommit(Generic[T]):
     def synced(self, result: R, rows: Iterable[StateEvent] = ()) -> asyncio.Future[R]:
         """Return a future that completes with `result` when all changes up to now, and `rows`, are synced.
 
-        The future raises StorageFailedError if they cannot be stored; the broker then exits.
+        If they cannot be stored, the future raises the error after which this group stores nothing more. After a
+        StorageFailedError, the broker exits.
         """
         future: asyncio.Future[R] = self._loop.create_future()
         self._rows += rows

@@ -9,8 +9,8 @@ from typing import Final
 from logbroker.group_runtime.deadline_heap import NEVER
 
 LATE_SECONDS: Final = 0.1
-"""If a timer is later than this, the process has stalled. The timer then waits for this time again, so that requests of
-members and workers are read before their deadlines are checked."""
+"""If a timer is later than this, the process has stalled. The timer then waits for as long as this once more, so that
+requests of members and workers are read before their deadlines are checked."""
 
 
 class Timer:

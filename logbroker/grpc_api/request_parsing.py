@@ -111,7 +111,7 @@ def element_counter(descriptor: Any, name: str = "") -> Callable[[bytes, int, in
 
 
 class _Shape(msgspec.Struct):
-    """The fields of a message type that are lists or may contain lists, by their tags."""
+    """The fields of a message type that are lists or texts, or may contain such fields, by their tags."""
 
     lists: set[int]
     packed: set[int]

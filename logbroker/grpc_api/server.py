@@ -31,7 +31,8 @@ _log = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 30.0
 """When the broker stops: time limit for calls in flight that change something. Whatever was appended or stored should
-be answered, so it is long enough even for many appends on a slow disk. Streams end by themselves with UNAVAILABLE."""
+be answered, so the limit is long enough even for many appends on a slow disk. Streams end by themselves with
+UNAVAILABLE."""
 STOP_GRACE_SECONDS: Final = 2.0
 """Time limit for all other calls, which may wait for records, after the calls that change something have ended."""
 HANDSHAKE_SECONDS: Final = 10
@@ -40,7 +41,7 @@ READ_AHEAD_BYTES: Final = 256 * 1024
 of life after each part that is read. With more, the signs would come later, and the producer would take the silent
 connection for dead."""
 CONNECTION_SHARE: Final = 4
-"""Divisor of the concurrent calls for one connection: it may have a fourth of them."""
+"""Divisor for the limit of one connection, which may have a fourth of the concurrent calls."""
 _NAMES: Final = (
     log_pb2.DESCRIPTOR.services_by_name["Log"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name,

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 10.0
 CHECK_SHARE: Final = 0.01
-"""Maximum share of the time that checks take: each check looks at every lane that is set aside."""
+"""Maximum share of the time that checks take. Each check examines all held lanes."""
 MAX_LINES: Final = 20
 """Maximum number of log lines that one check writes."""
 
@@ -46,7 +46,7 @@ class Alarms:
                 _log.warning(text, self._group_id, count, kind.value, first, quoted(told[0].reason))
 
     async def check(self) -> list[Alarm]:
-        """Find all present causes of alarm, log the new ones, and return all of them."""
+        """Find all current alarms, log the new ones, and return all of them."""
         return await in_turns(self.checking(), Pace())
 
     def checking(self) -> Steps[list[Alarm]]:

@@ -31,8 +31,8 @@ class GroupContext:
         on_synced: Callable[[Outputs], None],
         on_failed: Callable[[LogbrokerError], None],
     ) -> None:
-        """`serve` hands out records that are ready. `on_synced` receives outputs whose rows are stored; `on_failed`
-        receives the error after which nothing is stored any more."""
+        """`serve` hands out records that are ready. `on_synced` is called with outputs whose rows are stored;
+        `on_failed`, with an error after which no more rows can be stored."""
         self.group_id = group_id
         self.queue = queue
         self.engine = engine

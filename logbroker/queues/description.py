@@ -54,7 +54,7 @@ class PartitionProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Number of offsets below `end` that are done, those below the floor and absent ones included; -1: the floor is not
     known."""
     error: LogbrokerError | None
-    """Error that keeps records of the partition from being read; None: none is known."""
+    """Error that prevents reading records of the partition; None: none is known."""
 
 
 class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,9 +95,8 @@ class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def describe_group(engine: LogEngine, group: QueueGroup, pace: Pace, wait_seconds: float) -> QueueGroupReport:
-    """Describe a queue group: numbers over all its lanes, and each partition. They are of one moment, unless there are
-    very many lanes or partitions. First wait up to `wait_seconds` for the scan. Raises UnknownGroupError if the group
-    is deleted meanwhile."""
+    """Wait up to `wait_seconds` for the scan, then describe a queue group. All numbers are of one moment, unless there
+    are very many lanes or partitions. Raises UnknownGroupError if the group is deleted before the end."""
     await group.catch_up(wait_seconds)
     described = await in_turns(in_large_steps(_describe(engine, group)), pace)
     await pace.step(DESCRIBED_STEPS + len(described.workers) + PARTITION_STEPS * len(described.partitions))
@@ -187,6 +186,6 @@ def _partition(engine: LogEngine, group: QueueGroup, partition: int, done: int) 
         end = engine.partition_facts(group.topic_id, partition).high_watermark
     except LogbrokerError as unknown:
         error = unknown.as_value()
-    # The parts may be of different moments: see `describe_group`.
+    # `done` may be counted at another moment than `floor` and `end`: see `describe_group`.
     done = max(floor, done if end < 0 else min(done, end))
     return PartitionProgress(partition=partition, floor=floor, scanned=scanned, end=end, done=done, error=error)

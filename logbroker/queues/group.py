@@ -1,11 +1,12 @@
 """The runtime of one queue group: it feeds the machine with records and the time, and stores its outputs.
 
 A record goes log -> Scanner -> Queue.admit -> PullLine -> Queue.take -> pack -> stream; a settlement goes stream ->
-Queue.settle -> GroupCommit -> answer. The machine decides at once, in the order of the calls; reads, commits and
-appends run beside it.
+Queue.settle -> GroupCommit -> answer. The machine decides at once, in the order of the calls. Reads, commits and
+appends run as tasks beside it.
 
-If records were in flight or sessions were held before a start, nothing new is handed out for the grace: only the
-workers that held them may reclaim them. Leases use the monotonic clock; stored times use the wall clock.
+If records may have been in flight, or sessions were held, when the broker ended, nothing new is handed out during the
+grace after the start: only the workers that held them may reclaim them. Leases use the monotonic clock; stored times
+use the wall clock.
 """
 
 from __future__ import annotations
@@ -77,12 +78,12 @@ _log = logging.getLogger(__name__)
 CATCH_UP_SECONDS: Final = BARRIER_SECONDS
 """How long a request waits for the scan to reach the end of the log."""
 NUMBERS: Final = 1 << 24
-"""Number of receipts and tokens reserved ahead, enough for nearly two minutes at 150,000 a second. The bound matters if
-the data directory was restored from a copy: then only the clock tells which numbers were given out, and it passes this
-many in 4 s."""
+"""Number of receipts and tokens reserved ahead, enough for nearly two minutes at 150,000 a second. More would be
+unsafe: if the data directory is restored from a copy, new numbers are taken from the clock, which passes this many in 4
+s."""
 MIN_NUMBERS: Final = 1 << 22
-"""Minimum of reserved numbers at which records are handed out, far more than one round takes. With fewer, the group
-waits until more are reserved."""
+"""Minimum number of reserved numbers for handing out records. It is far more than one round takes. With fewer, the
+group waits until more are reserved."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 5.0
 ROOM_SECONDS: Final = 0.5
@@ -147,7 +148,7 @@ class QueueGroup:
         self._reserved_until = 0.0
         self._timer = Timer(self._on_time)
         self._told_obstacle = ""
-        """The obstacle that the connected workers know of."""
+        """The obstacle that the connected workers were told of."""
         self.has_failed = False
         """Whether the group has failed: it stays stopped until the next start of the broker. The broker's log has the
         reason."""
@@ -161,7 +162,7 @@ class QueueGroup:
 
     @property
     def group_epoch(self) -> int:
-        """Present group epoch; see `Queue.group_epoch`."""
+        """Current group epoch; see `Queue.group_epoch`."""
         return self.queue.group_epoch
 
     @property
@@ -198,7 +199,7 @@ class QueueGroup:
         if self.reserved:
             return "waiting"
         if self.queue.is_held_up:
-            # Nothing waits for a pause when everything is scanned.
+            # If everything is scanned, no record waits for the scan to go on.
             return "paused" if (self._count_unscanned() if unscanned is None else unscanned) else "serving"
         is_indexing = self.queue.settings.has_priorities and self.scanner.is_indexing
         return "indexing" if is_indexing else "serving"
@@ -239,8 +240,8 @@ class QueueGroup:
         return self.worker_streams.links
 
     async def connect(self, hello: Hello) -> WorkerLink:
-        """Connect a worker's stream. Raises InvalidRequestError, OverloadedError or WorkerIdInUseError. Like all
-        methods here, it also raises the group's terminal error, or BrokerUnavailableError."""
+        """Connect a worker's stream. Raises InvalidRequestError, OverloadedError or WorkerIdInUseError. Also raises the
+        group's terminal error, or BrokerUnavailableError."""
         self._context.check_serving()
         hello.check()
         link = WorkerLink(self, hello, self.band(hello.band))
@@ -249,8 +250,8 @@ class QueueGroup:
         return link
 
     def tell_obstacle(self, link: WorkerLink) -> None:
-        """Tell a worker that has just connected of the present obstacle, if the other workers know of one."""
-        # Nobody looks at the disk while no worker waits, so the obstacle that the others know may be over.
+        """Tell a worker that has just connected of the current obstacle, if the other workers were told of one."""
+        # The disk is not checked while no worker waits, so the obstacle that the others were told of may be over.
         if self._told_obstacle and (obstacle := self.obstacle):
             link.on_obstacle(obstacle)
 
@@ -299,7 +300,7 @@ class QueueGroup:
 
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]], *, are_unseen: bool = True) -> None:
         """Release deliveries that never reached the worker; see `Dispatcher.release`. Does nothing if the group has
-        ended or is about to stop: deliveries in flight then count no attempt."""
+        ended or is about to stop, because deliveries that are in flight at a stop count no attempt."""
         if not self._context.is_over:
             self.dispatcher.release(worker_id, receipts, are_unseen=are_unseen)
 
@@ -332,8 +333,8 @@ class QueueGroup:
         self, worker_id: str, settlement: Settlement, asked: Sequence[AskedOutput]
     ) -> asyncio.Future[list[Refusal]]:
         """Apply a settlement together with its outputs. If an output, a state or an ack is refused, the whole
-        settlement is. The future completes with the refusals once everything is synced and the outputs are appended.
-        Raises the errors of `prepared` and `OutputSender.check`."""
+        settlement is refused. The future completes with the refusals once everything is synced and the outputs are
+        appended. Raises the errors of `prepared` and `OutputSender.check`."""
         sender = self.output_sender
         async with prepared(self._engine, self._clock, asked, sender.refused) as outputs:
             try:
@@ -396,7 +397,7 @@ class QueueGroup:
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def _is_used(self) -> bool:
-        """Return whether any worker waits for records or may do so at any moment."""
+        """Return whether any worker is connected or may come back, or any caller waits for records or a session."""
         return bool(self.worker_streams.links or self.dispatcher.line.is_waited_in or self.session_waiters.waiting)
 
     def _on_scanned(self) -> None:
@@ -485,7 +486,8 @@ class QueueGroup:
 
     @property
     def reserved(self) -> bool:
-        """Whether only workers that held records or sessions before the start are served."""
+        """Whether the grace after a start lasts, in which only workers that held records or sessions before are
+        served."""
         return self._reserved_until > 0 and self._loop.time() < self._reserved_until
 
     def _end_reserve(self) -> None:
@@ -530,7 +532,7 @@ class QueueGroup:
         self._context.serve_soon()
 
     async def _guarded(self, running: Coroutine[Any, Any, None]) -> None:
-        """Run a task without which the group cannot go on."""
+        """Run a task that the group needs: if it fails, the group fails."""
         try:
             await running
         except Exception as error:
@@ -554,7 +556,7 @@ class QueueGroup:
         """
         self._context.check_serving()
         self.queue.alter(settings)
-        # Without a setting, the next start finds the default name.
+        # If no topic is set, the next start of the broker uses the default name.
         rows = self.redriving.turn_to(settings.dead_letter_topic or dead_letter_topic_of(self.group_id))
         self.dead_lettering.topic.name = settings.dead_letter_topic or self.dead_lettering.topic.name
         self.dead_lettering.topics_changed()

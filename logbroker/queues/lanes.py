@@ -1,4 +1,4 @@
-"""Lanes as operators see them: why they stand, and which to look at first."""
+"""Lanes as operators see them: the reasons why they are stalled, and which lanes need attention first."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from logbroker.queues.model.record_id import partition_of
 from logbroker.record.codec import LogRecord
 
 MAX_DATED: Final = 1_000
-"""Maximum number of lanes whose heads are read for one answer: no index has the timestamps of heads."""
+"""Maximum number of lanes whose heads are read for one answer, because no index has the timestamps of heads."""
 SLICE_LANES: Final = 1_000
-"""Lanes that are looked at between two steps of a `Pace`."""
+"""Number of lanes that are examined between two steps of a `Pace`."""
 MOMENT_LANES: Final = 500
 """Maximum number of lanes that are described as of one moment."""
 # Steps of a `Pace`:
@@ -39,9 +39,9 @@ class LaneOrder(enum.Enum):
     OLDEST = "oldest"
     """Lanes with the oldest first record first."""
     HELD = "held"
-    """Held lanes only; those that failed the longest ago first."""
+    """Only held lanes; those whose last failure is the longest ago first."""
     WAITING = "waiting"
-    """Lanes that wait for a time only; those that are due soonest first."""
+    """Only lanes that wait for a time, or for the dead-letter topic; those that are due soonest first."""
 
 
 class ToldLane(NamedTuple):
@@ -108,7 +108,8 @@ async def choose_lanes(group: QueueGroup, order: LaneOrder, top: int, pace: Pace
 async def explain_lanes(
     group: QueueGroup, keys: Sequence[bytes], pace: Pace, *, is_all_scanned: bool
 ) -> list[ExplainedLane]:
-    """Explain why the lanes of these keys stand, as of one moment unless there are very many keys.
+    """Return the states of the lanes of these keys and the reasons why they are stalled. The states are of one moment,
+    unless there are more than `MOMENT_LANES` keys.
 
     `is_all_scanned`: the scan has reached the high watermarks that held at the time of the request, so a lane that is
     absent has no waiting records.
@@ -143,7 +144,7 @@ async def explain_lanes(
 async def _facts(
     group: QueueGroup, found: Sequence[Lane], is_asked_for: Callable[[Lane], bool], pace: Pace
 ) -> list[LaneFacts | None]:
-    """Return the present facts of lanes that were found or named earlier, `MOMENT_LANES` at a time as of one moment;
+    """Return the current facts of lanes that were found or named earlier, `MOMENT_LANES` at a time as of one moment;
     None for a lane that is gone or no longer fits the request."""
     inspector = group.inspector
     explanation = inspector.explanation(lane.key for lane in found if lane.key is not None)
@@ -178,8 +179,8 @@ async def _most(count: int, lanes: Sequence[Lane], weight: Callable[[Lane], floa
 
 
 async def _oldest(count: int, lanes: Sequence[Lane], first_of: Callable[[Lane], int], pace: Pace) -> list[Lane]:
-    """Return up to `MAX_DATED` lanes, in each partition those whose heads have the lowest offsets. The oldest lanes are
-    among them."""
+    """Return up to `MAX_DATED` lanes, in each partition those whose heads have the lowest offsets. These are the oldest
+    of their partition if timestamps rise with the offsets."""
     by_partition: dict[int, list[tuple[int, int, Lane]]] = {}
     for start in range(0, len(lanes), SLICE_LANES):
         for number, lane in enumerate(lanes[start : start + SLICE_LANES], start):

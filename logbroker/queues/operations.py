@@ -1,6 +1,6 @@
 """Operations on a queue group: decide about lanes, rewind partitions, replace the head of a lane.
 
-Each operation takes effect at once; its answer follows when the operation is synced.
+Most operations take effect at once. Each is answered when its effect is synced.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from logbroker.record.message_headers import NOT_BEFORE
 from logbroker.types import TopicId
 
 DROPPED_AT_ONCE: Final = 500
-"""Records of a lane that are dropped in one go."""
+"""Number of records of a lane that are dropped in one go."""
 DECIDED_STEPS: Final = 5
 """Steps of a `Pace` that a decision about one of many lanes takes."""
 
@@ -50,7 +50,8 @@ MAX_LOOKS: Final = 20
 
 
 class LaneName(msgspec.Struct, frozen=True):
-    """The name that an operator gives for a lane: its ordering key or, without a key, the id of one of its records."""
+    """The name that an operator gives for a lane: its ordering key or, for a lane without a key, the id of its
+    record."""
 
     key: bytes | None = None
     record_id: int = NO_RECORD
@@ -64,10 +65,10 @@ class BulkDecision(msgspec.Struct):
     """The outcome of a decision about all held lanes."""
 
     lanes: int = 0
-    """Lanes that the decision was carried out for."""
+    """Number of lanes that the decision was carried out for."""
     records_done: int = 0
     refused: int = 0
-    """Lanes that refused the decision."""
+    """Number of lanes that refused the decision."""
     why: LogbrokerError | None = None
     """Error of the first lane that refused it."""
 
@@ -84,14 +85,14 @@ class Operations:
         self._rewinding = asyncio.Lock()
 
     def resume(self, name: LaneName) -> asyncio.Future[int]:
-        """Resume a held lane with its head, which gets new attempts. The future completes with 0, the number of records
-        done, when this is synced. Raises UnknownLaneError or LaneNotHeldError."""
+        """Resume a stalled lane with its head, which gets new attempts. The future completes with 0, the number of
+        records done, when this is synced. Raises UnknownLaneError or LaneNotHeldError."""
         self._check()
         self._inspector.resume(name.find(self._inspector))
         return self._done(0)
 
     def skip(self, name: LaneName) -> asyncio.Future[int]:
-        """Resume a held lane without its head, which counts as done. The future completes with the number of records
+        """Resume a stalled lane without its head, which counts as done. The future completes with the number of records
         done when this is synced. Raises UnknownLaneError or LaneNotHeldError."""
         self._check()
         lane = name.find(self._inspector)
@@ -126,10 +127,10 @@ class Operations:
         return self._context.commits.synced(records)
 
     async def drop(self, name: LaneName, pace: Pace) -> asyncio.Future[int]:
-        """Count all records of a held lane as done. The future completes with their number when this is synced.
+        """Count all records of a stalled lane as done. The future completes with their number when this is synced.
 
         A long lane is dropped in slices: first the records behind the head, and the head last. If another decision lets
-        the lane go on meanwhile, its remaining records stay. Raises UnknownLaneError or LaneNotHeldError.
+        the lane go on between two slices, its remaining records stay. Raises UnknownLaneError or LaneNotHeldError.
         """
         return await self._drop(name.find, pace)
 
@@ -150,8 +151,8 @@ class Operations:
         return self._done(dropped)
 
     async def decide_all(self, what: Literal["resume", "skip", "drop"], pace: Pace) -> BulkDecision:
-        """Apply one decision to every lane that is held now, one by one; return when all is synced. The decision goes
-        on after a lane that refuses it."""
+        """Apply one decision to every lane that is held now, one by one; return when all is synced. If a lane refuses
+        the decision, the other lanes are still decided."""
         self._check()
         inspector = self._inspector
         decided = BulkDecision()
@@ -244,7 +245,7 @@ class Operations:
         return await self._context.commits.synced(rewound)
 
     async def _standing_below(self, targets: dict[int, int | LogbrokerError]) -> dict[int, RecordIds]:
-        """Find the records below the targets that are in blocked or parked lanes at the moment of the return, by
+        """Find the records below the targets that are in lanes that are blocked or parked when this returns, by
         partition. If a partition cannot be read, its error replaces its target in `targets`."""
         queue, finder = self._queue, self._hold.standing
         with queue.stalled.noting() as noted:
@@ -270,12 +271,12 @@ class Operations:
     async def replace_head(
         self, name: LaneName, value: bytes | None, headers: Headers, key: bytes | None = None
     ) -> asyncio.Future[int]:
-        """Resume a held lane with another record in the place of its head, for this group only. The future completes
+        """Resume a stalled lane with another record in the place of its head, for this group only. The future completes
         with 0, the number of records done, when this is synced.
 
         The record gets the head's key (`key` may repeat it), timestamp and ordering key header. Raises
         UnknownLaneError, InvalidRequestError, the error that prevents reading the head, LaneNotHeldError if the lane
-        went on meanwhile, and the errors of `Inspector.replace_head`.
+        went on while its head was read, and the errors of `Inspector.replace_head`.
         """
         self._context.check_serving()
         head = name.find(self._inspector).head
@@ -306,7 +307,7 @@ def _the_same(inspector: Inspector, found: Lane) -> Lane:
 
 
 def _finds(find: Callable[[Inspector], Lane], inspector: Inspector, lane: Lane) -> bool:
-    """Return whether a lane still exists and is held."""
+    """Return whether a lane still exists and is stalled."""
     try:
         return find(inspector) is lane and lane.state in HELD
     except UnknownLaneError:

@@ -58,8 +58,8 @@ T = TypeVar("T")
 
 
 class QueueGroupRegistry:
-    """All queue groups, made by `open_queue_groups`. Changes run one at a time; a change that has begun finishes even
-    if its caller is cancelled."""
+    """All queue groups, made by `open_queue_groups`. Changes run one at a time, and finish even if their callers are
+    cancelled."""
 
     def __init__(
         self, config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, data_dir: Path
@@ -76,13 +76,13 @@ class QueueGroupRegistry:
         self._begun: set[str] = set()
         """Ids of groups that are being created."""
         self._next_epoch = 0
-        """Number above all receipts and tokens of deleted groups and above all group epochs."""
+        """A number above all receipts and tokens of deleted groups, and above all group epochs."""
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
         self._changed_topics: list[Topic] = []
-        """Changed topics that the groups are not told of yet."""
+        """Changed topics that the groups were not told of yet."""
         self._ending: set[QueueGroup] = set()
-        """Groups whose topics are gone and whose end waits for its turn."""
+        """Groups whose topics are deleted, and which will be deleted when the changes before are done."""
         self._frozen = False
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
         """Returns whether a group of another type has the id; set by the owner of those groups."""
@@ -124,8 +124,9 @@ class QueueGroupRegistry:
         return await self._to_the_end(self._create(group_id, topic.id, settings, start))
 
     async def alter(self, group_id: str, changes: Mapping[str, Any]) -> QueueGroup:
-        """Change some settings, by the names of QueueSettings. Return when they are stored or, like a change of the
-        ordering, wait for deliveries in flight. Raises UnknownGroupError or InvalidRequestError."""
+        """Change some settings, by the names of `QueueGroupSettings`. Return when they are stored or, for instance
+        after a change of the ordering, when they wait for deliveries in flight. Raises UnknownGroupError or
+        InvalidRequestError."""
         return await self._to_the_end(self._alter(group_id, changes))
 
     async def delete(self, group_id: str) -> None:
@@ -140,7 +141,7 @@ class QueueGroupRegistry:
         settings = completed(settings, group_id, topic)
         found = self._groups.get(group_id)
         if found is not None and self._has_lost_topic(found):
-            await self._end_with_topic(found)  # Its end was still waiting for its turn.
+            await self._end_with_topic(found)  # Its topic is deleted, and the group was to be deleted soon.
             found = None
         if found is not None:
             if (found.queue.topic_id, found.queue.latest_settings) == (topic_id, settings):
@@ -178,7 +179,7 @@ class QueueGroupRegistry:
             self._groups[group_id] = group
         finally:
             self._begun.discard(group_id)
-        self._tell(group)  # The topic may have gone meanwhile.
+        self._tell(group)  # The topic may have been deleted or changed during the creation.
         _log.info("queue group %s begins on topic %s", group_id, topic.name)
         return group, True
 
@@ -221,7 +222,7 @@ class QueueGroupRegistry:
         return group_epoch
 
     async def _delete(self, group: QueueGroup, error: LogbrokerError) -> None:
-        """Delete a group that still exists. Runs in the turn of a change."""
+        """Delete a group that still exists. Must run as a change, or within one."""
         group_id = group.group_id
         await group.end(error)
         self._next_epoch = max(self._next_epoch, group.queue.next_number)
@@ -283,7 +284,7 @@ class QueueGroupRegistry:
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def _on_topic_changed(self, topic: Topic) -> None:
-        """Note a changed topic; the groups are told once of changes that come together."""
+        """Note a changed topic. Changes that come together are passed to the groups together."""
         if not self._changed_topics and not self._frozen:
             self._loop.call_soon(self._tell_topics)
         self._changed_topics.append(topic)
@@ -309,7 +310,7 @@ class QueueGroupRegistry:
             self._in_turn(self._make_room(group))
 
     async def _make_room(self, group: QueueGroup) -> None:
-        """Raise the size limit that the broker set on a dead-letter topic, because the limit of the group's topic was
+        """Raise the size limit that the broker set on a dead-letter topic, after the limit of the group's topic was
         raised."""
         room = group.dead_lettering.grown_room()
         if room is None or self._groups.get(group.group_id) is not group:
@@ -335,8 +336,8 @@ class QueueGroupRegistry:
         return False
 
     async def _end_with_topic(self, group: QueueGroup) -> None:
-        """End a group whose topic is gone. Runs in its turn: by then, the group may have been deleted, and another one
-        created under its name."""
+        """Delete a group whose topic is deleted. This runs after all earlier changes, so the group may be deleted
+        already, and another one created under its name."""
         self._ending.discard(group)
         if self._groups.get(group.group_id) is group:
             await self._delete(group, UnknownTopicError("the queue group's topic is deleted, and the group with it"))
@@ -344,8 +345,8 @@ class QueueGroupRegistry:
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Load the stored groups. State about records that the logs no longer have is dropped. Raises
-        CorruptLogError."""
+        """Load the stored groups. State about records beyond the ends of the logs, which a crash may have cut off, is
+        dropped. Raises CorruptLogError."""
         self._engine.on_topics_changed(self._on_topic_changed)
         stored: dict[str, Mapping[bytes, bytes]] = {}
         self._next_epoch = self._engine.numbers.first
@@ -431,8 +432,8 @@ class QueueGroupRegistry:
 
 
 def _begun_at(start: StartAt, found: int | LogbrokerError) -> int:
-    """Return the offset at which a group begins in a partition. An offline partition is served after the next start
-    that finds it online. Raises any other error, and PartitionOfflineError if the start offset depends on the
+    """Return the offset at which a group begins in a partition. An offline partition is served after a start of the
+    broker that finds it online. Raises any other error, and PartitionOfflineError if the start offset depends on the
     partition's records."""
     if not isinstance(found, LogbrokerError):
         return found
@@ -451,7 +452,8 @@ def _begun_at(start: StartAt, found: int | LogbrokerError) -> int:
 async def open_queue_groups(
     config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, data_dir: Path
 ) -> AsyncIterator[QueueGroupRegistry]:
-    """Load the queue groups, and stop them cleanly at the end. `data_dir` holds temporary files.
+    """Load the queue groups, and stop them cleanly at the end. The groups keep their index caches and temporary files
+    in `data_dir`.
 
     Raises CorruptLogError.
     """

@@ -1,4 +1,5 @@
-"""Bands: ranges of priorities. A topic may have some, each with partitions of its own.
+"""Bands: ranges of priorities. A topic may have some. Unless it routes by key (`priority.routing=key`), each band has
+partitions of its own.
 
 In `hot=7-9:1,warm=4-6:2,cold=0-3:8`, each band is written as name=priorities:number of partitions. Partition numbers
 begin at the most urgent band: hot has partition 0, warm has 1 and 2, cold has 3 to 10.
@@ -45,7 +46,7 @@ def parse_bands(text: str) -> tuple[Band, ...]:
     if not text:
         return ()
     bands: list[Band] = []
-    # At most one item more than there can be bands, so that a long list is not read to its end.
+    # Split at most one item more than there can be bands: a long list is refused without reading all of it.
     for item in text.split(",", MAX_PRIORITY - MIN_PRIORITY + 1):
         match = _ITEM.fullmatch(item.strip())
         if match is None:

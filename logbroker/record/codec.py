@@ -79,7 +79,7 @@ class LogRecord(msgspec.Struct, gc=False):
 
 @functools.cache
 def compiled_codec() -> tuple[type[DefaultRecordBatchBuilder], type[DefaultRecordBatch]]:
-    """The builder and the reader of batches."""
+    """Return the compiled codec's builder and reader of batches."""
     # Imported late: the import loads all of aiokafka (0.1 s, 18 MB), which a broker that never decodes does not need.
     from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
@@ -90,9 +90,9 @@ class BatchBuilder:
     """One batch, encoded record by record.
 
     `append(index, timestamp_ms, key, value, headers)` is the compiled codec's own method, since it is called for every
-    record. `index` counts up from 0. It returns an object with `.size` (bytes) and `.timestamp`, or None if the batch
-    would reach `batch_bytes` with this record; the first record is always added. `timestamp_ms` None means now;
-    `headers` must be a list. If it raises TypeError, it has added nothing.
+    record. `index` counts up from 0; `timestamp_ms` None means now; `headers` must be a list. The result is an object
+    with `.size` (bytes) and `.timestamp`, or None if the record was not added, because the batch would reach
+    `batch_bytes` with it. The first record is always added. A call that raises TypeError has added nothing.
     """
 
     __slots__ = ("_builder", "_codec", "append", "size_bytes")
@@ -106,7 +106,7 @@ class BatchBuilder:
         """The bytes so far, before compression."""
 
     def build(self, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1, base_sequence: int = -1) -> bytes:
-        """Finish the batch, once, compressed if that makes it smaller."""
+        """Finish the batch, and return it, compressed if that makes it smaller. Call it once."""
         self._builder.set_producer_state(producer_id, producer_epoch, base_sequence)
         batch = self._builder.build()
         if self._codec is Codec.NONE:

@@ -1,7 +1,8 @@
 """The 61-byte header of a RecordBatch (Kafka's magic 2): read, check, patch.
 
-The broker reads only the header of a batch. What follows the header is sent and stored as opaque bytes. Format: Kafka's
-documentation, "Record Batch"; the table is in docs/FORMAT.md. All integers are big-endian.
+The broker's log path reads only the header of a batch, and checks the CRC. What follows the header is stored and sent
+as opaque bytes. Format: Kafka's documentation, "Record Batch"; the table is in docs/FORMAT.md. All integers are
+big-endian.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ MAX_CODEC: Final = 4
 """none 0, gzip 1, snappy 2, lz4 3, zstd 4."""
 
 MIN_RECORD_BYTES: Final = 7
-"""An encoded record without key, value and headers."""
+"""Size of an encoded record without key, value and headers."""
 MAX_EXPANDED_BYTES: Final = 64 * 1024 * 1024
-"""Maximum expanded size of a compressed batch: four times the largest batch of any topic."""
+"""Maximum expanded size of a compressed batch: four times the highest max.message.bytes that users may set."""
 
 NO_PRODUCER_ID: Final = -1
 MAX_SEQUENCE: Final = 0x7FFF_FFFF
@@ -83,7 +84,7 @@ class BatchHeader(msgspec.Struct, gc=False):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; counts modulo 2^31."""
+        """Sequence of the last record, modulo 2^31."""
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
     @property
@@ -108,7 +109,8 @@ def check_new_batch(batch: bytes | memoryview) -> BatchHeader:
     """Check one batch as a producer sent it and return its header.
 
     Raises CorruptBatchError (lengths, counts, CRC), UnsupportedFormatError (magic), InvalidRecordError (a control or
-    transactional batch, unknown attributes, or a half-filled producer id) or UnsupportedCompressionError.
+    transactional batch, a batch that a broker stamped, unknown attributes, or a half-filled producer id) or
+    UnsupportedCompressionError.
     """
     size_bytes = len(batch)
     if size_bytes < HEADER_BYTES:

@@ -1,4 +1,5 @@
-"""The record headers that logbroker reads; their names begin with `logbroker-`."""
+"""The record headers that logbroker reads, except those of dead letters (`dead_letter`). Their names begin with
+`logbroker-`."""
 
 from __future__ import annotations
 
@@ -79,11 +80,11 @@ def with_sub_key(headers: Headers, key: bytes, sub_key: bytes) -> Headers:
 
 
 def key_parts(key: bytes | None, headers: Headers) -> tuple[bytes | None, bytes | None]:
-    """Return the key without the sub-key, and the sub-key of a record; the key as it is and None if the record is of no
-    sub-stream.
+    """Return the key of a record without its sub-key, and the sub-key. For a record that is in no sub-stream, return
+    its whole key, and None.
 
-    Headers whose parts do not make up the record's key count for nothing: a program may have sent the headers of a
-    record on with another key.
+    Headers that do not make up the record's key are ignored: a program may have copied the headers of a record to a
+    record with another key.
     """
     main_key = sub_key = None
     for name, value in headers:

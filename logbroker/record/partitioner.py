@@ -70,11 +70,11 @@ class PartitionCache(dict[bytes, int]):
 
 
 class Router:
-    """Chooses partitions for the records of one request, as a producer would: by the key, within the band of the
-    record's priority. Records without a key share one partition of their band, chosen at random."""
+    """Chooses partitions for the records of one request, as a producer would: by the key, in a topic with bands within
+    the band of the record's priority. Records without a key share one partition of their band, chosen at random."""
 
     def __init__(self, bands: Sequence[Band], partitions: int) -> None:
-        """`bands` are those of the topic, in which partitions are counted; empty if it has none."""
+        """`bands` are the `routing_bands` of the topic; empty if the topic routes by key alone."""
         self._bands = bands or (one_band(partitions),)
         self._keyless = {band.name: random.choice(band.partition_range) for band in self._bands}
 

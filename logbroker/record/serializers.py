@@ -46,7 +46,7 @@ _NAMED: Final[dict[str, Callable[[Any], bytes]]] = {
 
 
 def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | None] | None:
-    """Return the function that makes bytes, or None if `given` is None: values are bytes already. Raises
+    """Return the function that makes bytes, or None if `given` is None, because values are bytes then. Raises
     InvalidRequestError."""
     if given is None:
         return None

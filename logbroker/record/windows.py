@@ -15,7 +15,8 @@ from logbroker.record.header import HEADER_BYTES, BatchHeader
 from logbroker.record.varint import read_varint
 
 WINDOW_BYTES: Final = 1024 * 1024
-"""Maximum size of a window, without the batch header. Most batches never expand to more, and are decoded as a whole."""
+"""Maximum size of a window, without the batch header, unless a single record is larger. Most batches never expand to
+more, and are decoded as a whole."""
 MAX_HEADERS: Final = WINDOW_BYTES // 2
 """Maximum number of headers of one record, and of all records of a batch that are read together."""
 
@@ -23,7 +24,7 @@ _COUNT_AT: Final = HEADER_BYTES - 4
 
 
 def windows(header: BatchHeader, plain: bytes | bytearray) -> Iterator[bytes | bytearray]:
-    """Yield a batch without compression as batches of some of its records, in their order.
+    """Yield the records of an uncompressed batch in their order, as one or more smaller batches.
 
     Raises CorruptBatchError, and BatchExpandsTooFarError for a record with too many headers.
     """

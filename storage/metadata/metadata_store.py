@@ -47,8 +47,8 @@ _READ_TRIES: Final = 20
 _READERS_SECONDS: Final = 10.0
 """Minimum time between two looks for readers that were killed. LMDB keeps the pages of their snapshots until then."""
 _FULL_SECONDS: Final = 1.0
-"""Time for which the store counts as full after a refusal. If the map is still full after this time, the next commit is
-refused again."""
+"""How long `check_full` refuses after a commit was refused. If the map is still full then, the next commit is refused
+again."""
 
 _DAMAGED: Final = (
     lmdb.BadDbiError,
@@ -284,11 +284,11 @@ class MetadataStore:
 class MetadataReader:
     """Reads committed rows, even while a broker runs; `close` it.
 
-    It registers with LMDB, so that a broker does not overwrite the pages of its snapshots: to read overwritten pages
-    would end this process. Registration needs the lock file. A stopped store may lack this file, and perhaps only the
-    broker's user can write the file. Without the lock file, the store is read without a lock. LMDB does not know of
-    such a reader, so the broker may reuse pages of the reader's snapshot: the third commit after the snapshot reuses
-    pages that the first one freed. So reads are short, and repeated if such pages may have been reused.
+    It registers with LMDB, so that a broker does not overwrite the pages of its snapshots: reading overwritten pages
+    would end this process. To register, it has to write the lock file. A stopped store may lack this file, and perhaps
+    only the broker's user may write it. The store is then read without a lock. LMDB does not know of such a reader, so
+    a broker may overwrite pages of the reader's snapshot: the third commit after the snapshot reuses the pages that the
+    first one freed. So reads are short, and are repeated if pages may have been overwritten.
     """
 
     def __init__(self, path: Path, environment: lmdb.Environment, *, is_registered: bool) -> None:

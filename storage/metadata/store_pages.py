@@ -56,8 +56,8 @@ _IN_USE: Final = 1
 _FREE: Final = 2
 
 HARMLESS_COMMITS: Final = 1
-"""Number of commits after a snapshot that do not overwrite its pages. The next commit does not overwrite them either
-until it ends."""
+"""If at most this many commits have ended since a snapshot, no page of the snapshot was overwritten: the commit after
+them does not do so either. Once that commit has ended, another one may overwrite pages at any moment."""
 _LIVE_TRIES: Final = 5
 _META_READS: Final = 100
 """Maximum number of reads of a meta page until two successive reads are equal. Commits are never so fast for so

@@ -55,7 +55,8 @@ class TailRecovery:
         self.cut_bytes = 0
         """Bytes that were cut off, including segments that were set aside."""
         self.gaps_below = 0
-        """All gaps in the recovered tail, and all its batches with other epochs than `epochs`, lie below this."""
+        """All gaps in the recovered tail, and all its batches with other epochs than `epochs`, lie below this
+        offset."""
         self._producers = producers
         self._index_interval_bytes = index_interval_bytes
         self._files = files
@@ -218,8 +219,8 @@ class TailRecovery:
             found = find_good_batch(self._files, handle.fd, start, file_bytes, self.end_offset)
         if found.position >= 0 and not found.is_sure:
             what = (
-                "and too many bytes that look like batches follow to check them all: there is no good one before byte "
-                f"{found.position}, and whether one follows, so that no torn write explains the damage, is not known"
+                "and more bytes that look like batches follow than can be checked: there is no good one before byte "
+                f"{found.position}, but one may follow, and then no torn write explains it"
             )
         elif found.position >= 0:
             what = f"but a good one follows at byte {found.position}, so no torn write explains it"

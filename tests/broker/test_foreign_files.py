@@ -87,7 +87,7 @@ async def _other_is_well(opened: Opened, topic_id: TopicId) -> None:
     assert not opened.failures
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log"])
 @pytest.mark.parametrize("thing", THINGS)
 async def test_what_is_put_there_while_the_broker_runs_stays_the_partitions_own_trouble(

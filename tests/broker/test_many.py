@@ -167,6 +167,7 @@ async def test_an_append_costs_next_to_nothing_for_each_group_that_nobody_uses(t
     assert many < few + 10 * 50 * 20, (few, many)
 
 
+@pytest.mark.prove
 async def test_a_group_is_created_at_the_same_cost_however_many_there_are(tmp_path: Path) -> None:
     async with broker_on(tmp_path) as broker:
         topic = await broker.engine.create_topic("t", 1, {})

@@ -153,6 +153,7 @@ async def fill(open_at: OpenEngine) -> None:
             await opened.append(topic.id, name.encode())
 
 
+@pytest.mark.prove(keep=3)
 @table(*OF_THE_BROKER)
 async def test_in_the_place_of_what_the_whole_broker_needs(
     open_at: OpenEngine, tmp_path: Path, thing: Callable[[Path], None], place: str
@@ -171,6 +172,7 @@ async def test_in_the_place_of_what_the_whole_broker_needs(
         check_text(system_error_text(error), path, thing)
 
 
+@pytest.mark.prove(keep=3)
 @table(*OF_A_PARTITION)
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_in_the_place_of_what_one_partition_needs(
@@ -203,6 +205,7 @@ async def prioritized(broker: Broker) -> QueueGroup:
     return group
 
 
+@pytest.mark.prove(keep=3)
 @table(*OF_THE_INDEX)
 @pytest.mark.parametrize("ending", ["stop", "delete"])
 async def test_in_the_place_of_the_index_of_a_queue_group(

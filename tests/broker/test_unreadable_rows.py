@@ -78,6 +78,7 @@ def kinds(rows: list[Row]) -> Iterator[Row]:
             yield table, key, value
 
 
+@pytest.mark.prove
 def test_what_cannot_be_read_is_named(used: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201  # Shown where it fails.

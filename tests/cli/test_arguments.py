@@ -99,6 +99,7 @@ def test_the_walk_finds_the_commands() -> None:
     assert {str(each) for each in ALL} >= ANY_BYTES
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("each", NUMBERS, ids=str)
 def test_a_number_that_none_can_hold_is_a_wrong_argument(capsys: pytest.CaptureFixture[str], each: Parameter) -> None:
     for value in HOSTILE_NUMBERS:

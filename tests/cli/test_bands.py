@@ -98,6 +98,7 @@ def test_a_column_is_the_priority_and_a_band_is_read(command: Commands, topic: s
     assert len(consumed(command, topic, "--group", topic)) == 141, "what is left"
 
 
+@pytest.mark.prove
 def test_one_priority_for_all_and_json_as_consume_writes_it(command: Commands, topic: str) -> None:
     output_of("produce", topic, "--broker", command.address, "--priority", "8", stdin=b"a\nb\n")
     records = consumed(command, topic, "--band", "hot")

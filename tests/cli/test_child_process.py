@@ -80,6 +80,7 @@ def test_how_it_ended(script: str, status: int, last_line: str, capfd: pytest.Ca
     assert last_line in ended.last_line
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     "script", ["exit 0", "exec <&-; exit 0", "head -c 5 >/dev/null", "read line; exit 0", "cat >/dev/null"]
 )

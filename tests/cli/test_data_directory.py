@@ -88,7 +88,7 @@ def readable_by_others(root: Path) -> list[str]:
     return found
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("umask", [0, 0o077])
 def test_all_that_is_made_is_for_its_user_alone(tmp_path: Path, umask: int) -> None:
     data_dir, backup = tmp_path / "data", tmp_path / "one.backup"
@@ -227,7 +227,7 @@ async def test_a_name_is_free_where_no_address_of_it_is_taken(
         assert (await error_of_listening("broker.example", port) == 0) is free
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("partitions_in_use", [1, 4])
 def test_what_is_acknowledged_is_in_the_directory_that_was_moved(tmp_path: Path, partitions_in_use: int) -> None:
     """Another one with the same files is in its place, and new segments and partitions not in use so far are opened."""

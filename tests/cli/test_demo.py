@@ -22,6 +22,7 @@ from logbroker.errors import LogbrokerError
 from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, logbroker, output_of
 
 
+@pytest.mark.prove
 def test_all_flights_come_back_and_a_table_tells_of_them() -> None:
     out = output_of("demo").decode()
     for words in ("27,004", "3,149 aircraft", "records/s", "partition"):

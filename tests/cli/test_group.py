@@ -238,6 +238,7 @@ def test_a_wrong_call_exits_with_2(group: Group, arguments: tuple[str, ...]) -> 
     assert "Error: " in group(*arguments, exit_code=2)
 
 
+@pytest.mark.prove
 def test_consumers_of_a_group_share_a_topic_and_go_on_where_it_was(address: str, topic: str, name: str) -> None:
     common = ("consume", topic, "--broker", address, "--group", name)
     first = output_of(*common, "--max-records", "7").split()
@@ -273,7 +274,7 @@ def _wait_for_members(address: str, name: str, count: int) -> None:
     raise TimeoutError(f"the group never had {count} members")
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_is_a_goodbye(group: Group, topic: str, name: str, stop: signal.Signals) -> None:
     command = [*LOGBROKER, "consume", topic, "--broker", group.address, "--group", name]

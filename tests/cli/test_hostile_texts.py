@@ -156,6 +156,7 @@ def _rest(called: click.Command, given: click.Option) -> list[str]:
     return [part for each in needed for part in (each.opts[0], "x")]
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize(("path", "called"), [pytest.param(*leaf, id=" ".join(leaf[0])) for leaf in leaves(cli)])
 def test_a_wrong_call_of_any_command_is_told_of_in_harmless_words(
     path: tuple[str, ...],

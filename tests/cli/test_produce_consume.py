@@ -44,6 +44,7 @@ def consumed(address: str, topic: str, *options: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
+@pytest.mark.prove
 def test_lines_come_back_as_they_were(address: str, topic: str) -> None:
     lines = b"one\n\n two \xc3\xa9\r\nwithout an end"
     output_of("produce", topic, "--broker", address, "--partition", "1", stdin=lines)
@@ -54,6 +55,7 @@ def test_lines_come_back_as_they_were(address: str, topic: str) -> None:
     assert {record["key"] for record in records} == {None}
 
 
+@pytest.mark.prove
 def test_csv_rows_are_ordered_by_key_on_the_partition_that_kafka_would_choose(address: str, topic: str) -> None:
     rows = [(f"key {number % 7}", str(number)) for number in range(5000)]
     text = "k,n\n" + "".join(f"{key},{number}\n" for key, number in rows)
@@ -100,6 +102,7 @@ def test_consume_reads_added_partitions_too(address: str, topic: str) -> None:
             process.kill()
 
 
+@pytest.mark.prove
 def test_json_makes_the_round_trip(address: str, topic: str) -> None:
     records: list[dict[str, Any]] = [
         {"key": "text", "value": "é", "headers": [{"key": "h", "value": "1"}, {"key": "h", "value": None}]},
@@ -129,6 +132,7 @@ def test_a_line_that_is_not_utf8_stops_it_and_those_before_are_kept(address: str
     assert (record["value"], record["value_encoding"]) == ("/w==", "base64")
 
 
+@pytest.mark.prove
 def test_base64_that_is_none_stops_it_and_those_before_are_kept(address: str, topic: str) -> None:
     lines = '{"value":"one"}\n{"value":"two"}\n{"value":"QUJDé==","value_encoding":"base64"}\n{"value":"four"}\n'
     error = failure_of("produce", topic, "--broker", address, "--format", "json", stdin=lines.encode())
@@ -167,6 +171,7 @@ def test_a_record_that_the_topic_does_not_take_is_refused_by_itself(address: str
     assert [record["value"] for record in consumed(address, topic)] == ["one", "two", "four"]
 
 
+@pytest.mark.prove
 def test_a_record_stamped_too_far_ahead_is_refused_by_itself(address: str, topic: str) -> None:
     rows = [{"value": str(number), "partition": 0} for number in range(20)]
     rows[4]["timestamp"] = (1 << 62) - 1
@@ -177,6 +182,7 @@ def test_a_record_stamped_too_far_ahead_is_refused_by_itself(address: str, topic
     assert [record["value"] for record in consumed(address, topic)] == [str(n) for n in range(20) if n != 4]
 
 
+@pytest.mark.prove
 def test_a_topic_of_small_batches_takes_many_lines(address: str, topic: str) -> None:
     with Admin(address) as admin:
         admin.alter_topic(topic, set_configs={"max.message.bytes": "300"})
@@ -224,6 +230,7 @@ def test_a_wrong_call_exits_with_2(arguments: tuple[str, ...]) -> None:
     assert logbroker(*arguments).returncode == 2
 
 
+@pytest.mark.prove
 def test_where_to_begin_and_where_to_stop(address: str, topic: str) -> None:
     lines = "".join(json.dumps({"value": str(n), "partition": n % 2, "timestamp": 1000 * n}) + "\n" for n in range(20))
     output_of("produce", topic, "--broker", address, "--format", "json", stdin=lines.encode())
@@ -252,6 +259,7 @@ def test_a_policy_says_where_to_go_on_and_none_is_said(address: str, topic: str)
     assert b"PT1H" in logbroker(*group, "by_duration:1h").stderr
 
 
+@pytest.mark.prove
 def test_consume_writes_records_as_they_come_and_ctrl_c_ends_it(address: str, topic: str) -> None:
     command = [*LOGBROKER, "consume", topic, "--broker", address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as reader:
@@ -266,7 +274,7 @@ def test_consume_writes_records_as_they_come_and_ctrl_c_ends_it(address: str, to
     assert err.strip() == b""
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_says_how_many_records_were_acknowledged(address: str, topic: str, stop: signal.Signals) -> None:
     command = [*LOGBROKER, "produce", topic, "--broker", address]
@@ -290,6 +298,7 @@ def test_no_broker_is_said(address: str) -> None:
     assert nowhere in failure_of("topic", "list", "--broker", nowhere)
 
 
+@pytest.mark.prove
 def test_produce_rides_out_a_restart(logbroker_broker: EmbeddedBroker) -> None:
     broker = logbroker_broker
     with Admin(broker.address) as admin:

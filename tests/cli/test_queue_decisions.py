@@ -154,6 +154,7 @@ def test_describe_says_how_long_dead_letters_are_kept(queue: Queue, topic: str, 
     assert kept not in queue("describe", name)
 
 
+@pytest.mark.prove
 def test_a_dead_letter_that_is_too_large_is_told_of_and_holds_nothing_else(queue: Queue, topic: str, name: str) -> None:
     """One among 200, in a broker of its own process."""
     queue("create", name, "--topic", topic, "--max-attempts", "1", "--on-exhausted", "dead-letter")
@@ -211,7 +212,7 @@ def test_heads_of_all_lanes_are_skipped_after_a_question(
     for answer in ("n\n", ""):
         monkeypatch.setattr("sys.stdin", io.StringIO(answer))
         asked = queue("skip", name, "--all", exit_code=1)
-        assert "Count the first record of all lanes that are blocked, parked or refused" in asked
+        assert "Mark the first record of all lanes that are blocked, parked or refused" in asked
         assert "nothing was done" in asked
     assert queue.json("describe", name)["counts"]["blocked_lanes"] == 1
     assert queue.json("skip", name, "--all", "--yes") == {"lanes": 1, "records_done": 1, "refused": 0}
@@ -258,6 +259,7 @@ def test_an_empty_standard_input_is_no_value(
     assert "replaced" in queue("replace", name, "c2", "--value", "")
 
 
+@pytest.mark.prove
 def test_letters_that_are_made_meanwhile_stay(
     queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +285,7 @@ def test_letters_that_are_made_meanwhile_stay(
     assert (sent["records"], sent["more"]) == (3, True)
 
 
+@pytest.mark.prove
 def test_each_letter_goes_back_once_beside_a_worker_that_fails_all(queue: Queue, name: str) -> None:
     """More than one call takes, in several partitions: letters of the first that are made anew are not taken for those
     of the others."""
@@ -308,6 +311,7 @@ def test_each_letter_goes_back_once_beside_a_worker_that_fails_all(queue: Queue,
     assert queue.json("redrive", name, "--dry-run")["records"] == records
 
 
+@pytest.mark.prove
 def test_a_redrive_that_fails_midway_says_how_many_it_sent(
     queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

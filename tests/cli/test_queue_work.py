@@ -67,6 +67,7 @@ def wait_for_end(pid: int) -> None:
     raise TimeoutError(f"process {pid} lives on")
 
 
+@pytest.mark.prove
 def test_records_are_written_as_json_lines_and_acked(address: str, group: str) -> None:
     command = ("queue", "work", group, "--print", "--broker", address)
     lines = output_of(*command, "--max-records", "5").splitlines()
@@ -93,6 +94,7 @@ def test_records_are_written_as_json_lines_and_acked(address: str, group: str) -
     assert counts(address, group).acked == 12
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("option", [("--timeout", "5"), ("--concurrency", "4"), ("--concurrency", "1")])
 def test_what_is_about_commands_is_refused_without_one(address: str, group: str, option: tuple[str, str]) -> None:
     result = logbroker("queue", "work", group, "--print", *option, "--broker", address)
@@ -100,6 +102,7 @@ def test_what_is_about_commands_is_refused_without_one(address: str, group: str,
     assert f"{option[0]} is about commands" in result.stderr.decode()
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("command", ["", "  ", "\n", "#bill.sh", " # one\n\n# two"])
 def test_an_empty_command_is_none(address: str, group: str, command: str) -> None:
     """A shell would run it, and every record would be acked: its variable is not set, most likely."""
@@ -130,6 +133,7 @@ def test_a_command_may_begin_with_a_minus(address: str, group: str, tmp_path: Pa
     assert counts(address, group).acked > 0
 
 
+@pytest.mark.prove
 def test_a_command_gets_the_record_and_its_exit_settles_it(address: str, group: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     script = f"""
@@ -174,6 +178,7 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(address: str,
     assert counts(address, group).nacked == 1
 
 
+@pytest.mark.prove
 def test_what_no_environment_holds_fails_with_that_reason(address: str) -> None:
     """A key of 500 kB, or headers that are too much together; no command runs without them. A NUL comes in base64."""
     group = f"q-{uuid.uuid4()}"
@@ -199,6 +204,7 @@ def test_what_no_environment_holds_fails_with_that_reason(address: str) -> None:
         assert f"has {size}" in reason
 
 
+@pytest.mark.prove
 def test_nothing_of_another_record_is_in_the_environment(address: str, group: str, tmp_path: Path) -> None:
     """As where a command of one worker starts another."""
     out = tmp_path / "out"
@@ -214,6 +220,7 @@ def test_nothing_of_another_record_is_in_the_environment(address: str, group: st
     assert text.count("LOGBROKER_KEY=") == 12
 
 
+@pytest.mark.prove
 def test_a_command_is_done_when_it_ends_whatever_it_left_behind(address: str, group: str, tmp_path: Path) -> None:
     """All records are done while a child of the first holds its standard error."""
     pid = tmp_path / "pid"
@@ -248,6 +255,7 @@ def test_a_command_that_is_not_there_ends_the_worker_and_no_attempt_is_used(
     assert (done.acked, done.nacked, done.in_flight) == (0, 0, 0)
 
 
+@pytest.mark.prove
 def test_a_command_that_goes_away_meanwhile_uses_no_attempt(address: str, group: str, tmp_path: Path) -> None:
     """As at a deployment: it is no record's fault, however many records it was run for."""
     script = tmp_path / "work"
@@ -261,6 +269,7 @@ def test_a_command_that_goes_away_meanwhile_uses_no_attempt(address: str, group:
         assert (done.acked, done.nacked, done.in_flight) == (acked, 0, 0)
 
 
+@pytest.mark.prove
 def test_a_record_that_makes_its_command_too_long_is_nacked(address: str, group: str) -> None:
     """A shell tells that by the exit code of commands that cannot be run; the worker goes on."""
     script = 'test "$LOGBROKER_KEY" != k1 || /bin/echo "$(head -c 4000000 /dev/zero | tr "\\0" x)"'
@@ -269,7 +278,7 @@ def test_a_record_that_makes_its_command_too_long_is_nacked(address: str, group:
     assert "Argument list too long" in str(explain(address, group, b"k1").reasons)
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_waits_for_the_command_and_gives_back_the_rest(
     address: str, group: str, tmp_path: Path, stop: signal.Signals
@@ -293,7 +302,7 @@ def test_a_stop_waits_for_the_command_and_gives_back_the_rest(
     assert (done.acked, done.nacked, done.in_flight) == (1, 0, 0)
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_second_stop_kills_the_command_and_gives_back_its_record(
     address: str, group: str, tmp_path: Path, stop: signal.Signals
@@ -342,6 +351,7 @@ def test_a_second_stop_waits_for_no_broker(tmp_path: Path) -> None:
     wait_for_end(int(own.read_text()))
 
 
+@pytest.mark.prove
 def test_a_worker_that_is_killed_takes_its_command_along(address: str, group: str, tmp_path: Path) -> None:
     own = tmp_path / "own"
     command = [*LOGBROKER, "queue", "work", group, "--broker", address]
@@ -467,6 +477,7 @@ def test_a_stop_does_not_wait_for_a_reader_that_reads_no_more(address: str, stop
     assert counts(address, name).acked == 0
 
 
+@pytest.mark.prove
 def test_a_reader_that_goes_away_is_no_error_to_speak_of(address: str, group: str) -> None:
     command = " ".join([*LOGBROKER, "queue", "work", group, "--print", "--broker", address])
     result = subprocess.run(
@@ -502,7 +513,7 @@ def test_a_stop_while_the_end_begins_to_be_looked_for_ends_that(
     until(lambda: not thread.is_alive())
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("how", ["--print", "--exec"])
 def test_a_record_that_was_lost_to_others_does_not_fail_a_clean_stop(
     address: str, group: str, tmp_path: Path, how: str
@@ -534,6 +545,7 @@ def test_a_record_that_was_lost_to_others_does_not_fail_a_clean_stop(
     assert b", offset 0 was refused: " in refusal
 
 
+@pytest.mark.prove
 def test_a_refusal_is_told_once_on_a_terminal(address: str, group: str, tmp_path: Path) -> None:
     """There, the client's own warnings are shown as well."""
     begun, go = tmp_path / "begun", tmp_path / "go"
@@ -711,6 +723,7 @@ def test_stops_beside_a_full_pipe_of_errors_take_nothing_more(address: str, grou
     assert counts(address, group).delivered <= 2
 
 
+@pytest.mark.prove
 def test_a_short_pause_of_the_scan_is_not_the_end(queue: Queue, name: str) -> None:
     """The scan pauses while the few lanes that may be stalled wait for their retries, and goes on after them."""
     with Admin(queue.address) as admin, Producer(queue.address) as producer:
@@ -754,6 +767,7 @@ def test_a_full_disk_behind_a_command_uses_up_no_attempts(address: str, group: s
     assert explain(address, group, b"k0").attempt == 1
 
 
+@pytest.mark.prove
 def test_the_end_of_what_can_be_scanned_is_an_end(queue: Queue, topic: str, name: str) -> None:
     """The scan pauses when many lanes are stalled. Whoever waits for the end is told what is left."""
     with Producer(queue.address) as producer:
@@ -768,6 +782,7 @@ def test_the_end_of_what_can_be_scanned_is_an_end(queue: Queue, topic: str, name
     assert any("because too many lanes are stalled" in text for text in explained)
 
 
+@pytest.mark.prove
 def test_a_damaged_partition_has_an_end(logbroker_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
     queue = Queue(logbroker_broker.address, capsys)
     with Admin(queue.address) as admin, Producer(queue.address) as producer:

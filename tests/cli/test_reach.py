@@ -70,7 +70,7 @@ def test_an_address_in_the_environment_is_read_as_the_options_are(monkeypatch: p
         cli.main(["group", "list"], standalone_mode=False)
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("address", ["http://127.0.0.1:0", "::1:0", "127.0.0.1", "", "/tmp/socket"])
 def test_an_address_to_listen_on_is_refused_before_anything_is_made(tmp_path: Path, address: str) -> None:
     line = failure_of("serve", "--data-dir", tmp_path / "data", "--listen", address)
@@ -86,7 +86,7 @@ def _has_ipv6() -> bool:
     return True
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize(
     "listen", [pytest.param("[::1]:0", marks=pytest.mark.skipif(not _has_ipv6(), reason="no IPv6")), "localhost:0"]
 )
@@ -223,6 +223,7 @@ def test_wait_tries_again_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPa
     assert now[0] == pytest.approx(1007.0)
 
 
+@pytest.mark.prove
 def test_wait_begins_when_the_broker_does(unused_tcp_port: int) -> None:
     """A script starts both at once: the command's first attempt comes too early."""
     with socket.create_server(("127.0.0.1", 0)) as early:

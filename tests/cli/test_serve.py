@@ -95,6 +95,7 @@ def test_the_log_says_when_it_started_and_that_it_stopped_cleanly(tmp_path: Path
     assert last.endswith(": stopped cleanly")
 
 
+@pytest.mark.prove
 def test_a_port_of_another_broker_is_refused(tmp_path: Path) -> None:
     with serving("--data-dir", tmp_path / "one", "--listen", "127.0.0.1:0") as (_, address):
         assert address in failure_of(
@@ -116,7 +117,7 @@ async def test_a_port_that_only_privileged_programs_get_is_refused(
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("address", "advice"),
     [
@@ -143,6 +144,7 @@ def test_a_second_broker_on_the_same_data_is_refused_and_the_first_serves_on(tmp
         assert logbroker("topic", "list", "--broker", address).returncode == 0
 
 
+@pytest.mark.prove
 def test_a_data_directory_that_cannot_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
@@ -221,6 +223,7 @@ def test_a_wrong_call_exits_with_2() -> None:
     assert b"--frobnicate" in result.stderr
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("descriptors", [20, 26, 40])
 def test_too_few_descriptors_are_told_before_anything_is_opened(tmp_path: Path, descriptors: int) -> None:
     # Python itself needs some to begin; the shell's limit holds for what it runs.

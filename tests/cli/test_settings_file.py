@@ -44,6 +44,7 @@ def refusal(path: Path) -> str:
     return str(failed.value)
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_file_that_holds_no_settings(tmp_path: Path, wrong: str) -> None:
     path = tmp_path / "logbroker.toml"

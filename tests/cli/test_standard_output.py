@@ -190,7 +190,7 @@ def run_into(out: int, address: str, arguments: tuple[str, ...], **names: str) -
     return result.returncode, result.stderr
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("arguments", STREAMS)
 def test_nobody_who_reads_is_no_failure(address: str, full: str, queue_group: str, arguments: tuple[str, ...]) -> None:
     read_end, write_end = os.pipe()

@@ -114,6 +114,7 @@ def test_what_a_member_has_written_before_a_stop_is_committed(
     assert committed == lines > 0
 
 
+@pytest.mark.prove
 def test_a_stop_does_not_set_back_what_another_member_committed_meanwhile(address: str, empty: str, group: str) -> None:
     with Admin(address) as admin, member(address, empty_topic(admin, empty), group) as first:
         until(lambda: has_all(admin, group))
@@ -143,6 +144,7 @@ def test_a_stop_does_not_set_back_what_another_member_committed_meanwhile(addres
         assert committed(admin, given, group) == 50
 
 
+@pytest.mark.prove
 def test_a_stop_commits_nothing_of_a_topic_that_was_made_anew(address: str, empty: str, group: str) -> None:
     partition = TopicPartition(empty, 1)
     with Admin(address) as admin, member(address, empty_topic(admin, empty), group) as process:
@@ -359,6 +361,7 @@ def test_other_lost_exceptions_are_told_as_ever(monkeypatch: pytest.MonkeyPatch)
     assert told == ["other"]
 
 
+@pytest.mark.prove
 def test_ctrl_c_during_imports_kills_the_command_without_a_traceback() -> None:
     """A shell tells that by exit code 130."""
     program = (
@@ -477,6 +480,7 @@ def stopped_in_produce(monkeypatch: pytest.MonkeyPatch, records: int, stops: int
     return stored, code
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("stops", [1, 2])
 def test_produce_tells_at_a_stop_no_fewer_records_than_are_stored(
     stops: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -163,6 +163,7 @@ def test_the_environment_names_the_broker(
     assert "by-environment" in capsys.readouterr().out
 
 
+@pytest.mark.prove
 def test_the_reason_of_an_offline_partition_stands_below_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     with logbroker.embedded() as broker:
         with Admin(broker.address) as admin:

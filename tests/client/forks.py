@@ -91,6 +91,9 @@ class Uses:
         self.consumer.assign("t")
         self.records = iter(self.consumer)
         next(self.records)
+        self.merging = sync.Consumer(address)
+        self.merged = iter(self.merging.merged("t"))
+        next(self.merged)
         self.member = sync.Consumer(address, group="g")
         self.member.subscribe("t")
         self.member.poll(1, 20)
@@ -113,6 +116,7 @@ class Uses:
             "session": lambda: self.worker.session(b"k").open(),
             "poll": self.consumer.poll,
             "a loop that goes on": lambda: next(self.records),
+            "a merged loop that goes on": lambda: next(self.merged),
             "a new loop": lambda: next(iter(self.consumer)),
             "assign": lambda: self.consumer.assign("t"),
             "end_offsets": self.consumer.end_offsets,
@@ -129,7 +133,7 @@ class Uses:
         }
 
     def close(self) -> None:
-        for each in (self.worker, self.consumer, self.member, self.admin, self.queues, self.producer):
+        for each in (self.worker, self.consumer, self.merging, self.member, self.admin, self.queues, self.producer):
             each.close()
 
 

@@ -77,6 +77,7 @@ async def test_a_bounded_loop_does_not_wait_for_what_is_paused(address: str, top
         assert len(await until_end(consumer)) == 20 - seen
 
 
+@pytest.mark.prove
 async def test_nor_for_a_partition_that_an_error_has_ended(address: str, topic: str) -> None:
     one, two = await create(address, topic, (10, 10))
     async with Consumer(address) as consumer:

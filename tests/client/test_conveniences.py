@@ -587,6 +587,7 @@ def test_a_client_that_a_callback_cannot_close_is_closed_later(address: str, top
     assert later.result(timeout=0).offset == 1
 
 
+@pytest.mark.prove
 @both
 async def test_no_more_headers_are_sent_than_are_read(address: str, topic: str, blocking: bool) -> None:
     """A consumer would stop at such a record, and so would a queue group."""

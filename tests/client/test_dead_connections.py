@@ -154,6 +154,7 @@ async def test_a_call_is_made_again(topic: str, link: Link) -> None:
             await admin.list_topics()
 
 
+@pytest.mark.prove
 @pytest.mark.usefixtures("quick")
 async def test_a_worker_keeps_what_it_works_on(address: str, topic: str, link: Link) -> None:
     """It comes back under its id, and settles over the new connection; nothing is delivered twice."""
@@ -186,6 +187,7 @@ async def test_a_worker_notices_in_time_for_a_short_lease(topic: str) -> None:
             await worker.flush()
 
 
+@pytest.mark.prove
 async def test_an_idle_worker_notices_in_time_for_a_short_lease(topic: str) -> None:
     """Records would be handed out into the dead connection again and again, and use up their attempts."""
     with embedded() as broker:

@@ -165,6 +165,7 @@ class RunningLoop:
         self.loop.close()
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_second_loop_is_refused_once_the_first_one_has_ended(address: str, filled: str, kind: str) -> None:
     make, use, calls, loses = KINDS[kind]

@@ -167,6 +167,7 @@ async def test_a_restart_of_the_broker_moves_nothing(logbroker_broker: EmbeddedB
     assert sorted(int(record.value or b"") for record in seen) == list(range(400))
 
 
+@pytest.mark.prove
 async def test_without_grace_a_break_loses_everything(topic: str) -> None:
     with embedded(reconnect_grace_seconds=0.0) as broker:
         await fill(broker.address, topic, 2, 40)

@@ -485,6 +485,7 @@ async def test_a_partition_that_cannot_be_read_holds_nobody_up(damaged: GrowingT
     assert generations(found) == [1] * COUNT + [2] * 2 * COUNT
 
 
+@pytest.mark.prove
 async def test_a_partition_is_waited_for_while_the_program_is_to_say_where_to_go_on(growing: GrowingTopic) -> None:
     await growing.grow_and_fill(2, 3)
     async with Consumer(growing.address) as consumer:
@@ -706,7 +707,7 @@ async def test_a_member_that_cannot_read_a_partition_holds_nobody_up(damaged: Gr
     assert generations(found) == [1] * COUNT + [2] * 2 * COUNT
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("reason", ["paused", "not committed", "no such position"])
 async def test_nobody_is_waited_for_longer_than_the_max_poll_interval(growing: GrowingTopic, reason: str) -> None:
     """Where a group commits, but not this."""

@@ -369,11 +369,12 @@ def test_a_lease_is_prolonged_from_the_begin_of_the_work_if_the_program_names_it
     worker = Worker(max_extension_seconds=12)
     worker.receive(1, range(3))
     begun, waiting, other = worker.take(3)
-    waiting.batch.begun_at[waiting.index] = begun.batch.begun_at[begun.index] = math.inf
+    waiting.batch.waits_in_program(waiting.index)
+    begun.batch.waits_in_program(begun.index)
     held_until = dict.fromkeys((1, 2, 3), NOW + LEASE_SECONDS)
     for second in range(100):
         if second == 50:
-            begun.batch.begun_at[begun.index] = NOW + second
+            begun.batch.begins(begun.index, NOW + second)
         message = worker.in_flight.extensions(NOW + second)
         if message is not None:
             worker.answer(message)

@@ -458,7 +458,7 @@ def open_sync_admin(address: str, topic: str) -> Any:
     return admin
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("opener", [open_sync_member, open_sync_worker, open_sync_admin], ids=lambda o: o.__name__[10:])
 def test_a_close_that_is_interrupted_anywhere_can_be_ended(

@@ -153,6 +153,7 @@ class Program:
                 await in_either(self.blocking, loop.close if self.blocking else loop.aclose)
 
 
+@pytest.mark.prove(keep=1)
 @both
 @pytest.mark.parametrize("seed", range(6))
 async def test_each_step_hands_out_the_record_at_the_position(

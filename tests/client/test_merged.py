@@ -7,7 +7,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,7 +17,7 @@ from logbroker.client import Admin, Consumer, MergedRecord, Producer, TopicParti
 from logbroker.client.consumer import fetcher, merged
 from logbroker.client.consumer.resequencer import Resequencer
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import ConcurrentUseError, CorruptLogError, InvalidRequestError
+from logbroker.errors import BrokerUnavailableError, ConcurrentUseError, CorruptLogError, InvalidRequestError
 from tests.client.test_conveniences import both, in_either
 
 LONG = 30.0
@@ -121,6 +121,7 @@ async def test_records_of_other_keys_show_how_far_a_partition_is(address: str, t
     await in_either(blocking, consumer.close)
 
 
+@pytest.mark.prove
 @both
 async def test_an_idle_partition_holds_nothing_up_for_longer_than_the_wait(
     address: str, topic: str, blocking: bool
@@ -165,6 +166,7 @@ async def test_what_comes_too_late_is_marked_and_not_left_out(address: str, topi
     await in_either(blocking, consumer.close)
 
 
+@pytest.mark.prove(keep=1)
 @both
 @pytest.mark.parametrize("order", ["key", "none"])
 async def test_added_partitions_join(address: str, topic: str, blocking: bool, order: Any, monkeypatch: Any) -> None:
@@ -232,6 +234,143 @@ async def test_positions_may_move_in_the_body_of_a_loop(address: str, topic: str
             if len(found) == 117:
                 break
         assert found[22:] == list(range(11, 200, 2))
+
+
+@pytest.mark.prove(keep=1)
+@both
+@pytest.mark.parametrize("meanwhile", [False, True])
+async def test_a_topic_that_grew_comes_in_order_and_without_waiting(
+    address: str, topic: str, blocking: bool, meanwhile: bool
+) -> None:
+    """The partitions that were added bring nothing until the others are read up to where they were added."""
+    await create(address, topic, 2)
+    numbered = [(number % (2 + 2 * (number // 100)), number) for number in range(300)]
+
+    async def grow(generation: int) -> None:
+        async with Admin(address) as admin:
+            await admin.alter_topic(topic, partitions=2 + 2 * generation)
+        await send(address, topic, numbered[100 * generation : 100 * (generation + 1)], batch_bytes=300)
+
+    await send(address, topic, numbered[:100], batch_bytes=300)
+    if not meanwhile:
+        await grow(1)
+        await grow(2)
+    consumer = opened(blocking, address)
+    options = {"max_wait_seconds": LONG, "max_records": 20}
+    found = await take(blocking, consumer, 50, topic, **options)
+    if meanwhile:
+        await grow(1)
+        await grow(2)
+    found += await take(blocking, consumer, 240, topic, **options)
+    assert numbers(found) == list(range(290))
+    assert not any(record.late for record in found)
+    await in_either(blocking, consumer.close)
+
+
+@both
+@pytest.mark.parametrize("until_end", [False, True])
+async def test_records_of_other_keys_do_not_hold_up_a_topic_that_grew(
+    address: str, topic: str, blocking: bool, until_end: bool
+) -> None:
+    await create(address, topic, 1)
+    async with Admin(address) as admin:
+        for generation in range(3):
+            await send(address, topic, [(0, generation)], key=b"other")
+            await admin.alter_topic(topic, partitions=2 + generation)
+    await send(address, topic, [(number % 4, number) for number in range(10, 20)], key=b"general")
+    consumer = opened(blocking, address)
+    count = None if until_end else 10
+    found = await take(blocking, consumer, count, topic, b"general", max_wait_seconds=0.2, until_end=until_end)
+    assert numbers(found) == list(range(10, 20))
+    await in_either(blocking, consumer.close)
+
+
+@pytest.mark.parametrize("meanwhile", ["pause", "pause, resume", "seek"])
+@pytest.mark.parametrize("until_end", [True, False])
+def test_records_of_a_key_stay_in_order_over_growth_whatever_the_body_moves(
+    address: str, topic: str, meanwhile: str, until_end: bool
+) -> None:
+    """Nothing of the next generation comes before everything of this one was handed out."""
+    asyncio.run(create(address, topic, 2))
+    asyncio.run(send(address, topic, [(number % 2, number) for number in range(32)], batch_bytes=300))
+    with sync.Admin(address) as admin:
+        admin.alter_topic(topic, partitions=4)
+    asyncio.run(send(address, topic, [(number % 4, number) for number in range(32, 96)], batch_bytes=300))
+    moved, found = TopicPartition(topic, 1), list[int]()
+    with sync.Consumer(address) as consumer:
+        for record in consumer.merged(topic, max_wait_seconds=0.3, until_end=until_end):
+            found += numbers([record])
+            if len(found) == 3:
+                if meanwhile == "seek":
+                    consumer.seek(moved, 0)
+                else:
+                    consumer.pause(moved)
+            if len(found) == 10 and meanwhile == "pause, resume":
+                consumer.resume(moved)
+            if not until_end and len(found) == (17 if meanwhile == "pause" else 90):
+                break
+    first_of_next = next((place for place, number in enumerate(found) if number >= 32), len(found))
+    assert set(found[:first_of_next]) >= (set(range(32)) if meanwhile != "pause" else set(range(0, 32, 2)))
+    assert all(number >= 32 for number in found[first_of_next:])
+    if meanwhile == "pause":
+        assert first_of_next == len(found)
+    elif until_end:
+        assert set(found) == set(range(96))
+
+
+def _one_of(records: Iterator[Any]) -> list[Any]:
+    return list(itertools.islice(records, 1))
+
+
+def _pause(consumer: sync.Consumer, at: TopicPartition) -> None:
+    consumer.pause(at)
+    consumer.resume(at)
+
+
+MEANWHILE: dict[str, Callable[[sync.Consumer, TopicPartition], list[Any] | None]] = {
+    "poll": lambda consumer, _: consumer.poll(1),
+    "until_end": lambda consumer, _: _one_of(consumer.until_end()),
+    "batches": lambda consumer, _: [record for batch in _one_of(consumer.batches(until_end=True)) for record in batch],
+    "merged": lambda consumer, at: _one_of(consumer.merged(at.topic, until_end=True)),
+    "seek": lambda consumer, at: consumer.seek(at, consumer.position(at)),
+    "seek past one": lambda consumer, at: consumer.seek(at, consumer.position(at) + 1),
+    "pause": _pause,
+}
+"""Things that the body of a merged loop may do: use its consumer otherwise, and go on."""
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE.values(), ids=MEANWHILE)
+@pytest.mark.parametrize("until_end", [True, False])
+@pytest.mark.parametrize("by", ["timestamp", lambda record: int(record.value)])
+def test_the_order_holds_whatever_the_body_of_the_loop_does_with_its_consumer(
+    address: str, topic: str, meanwhile: Callable[..., list[Any] | None], until_end: bool, by: Any
+) -> None:
+    """A record is late only if one with a higher sequence was handed out before it by this loop."""
+    count = 40
+    asyncio.run(create(address, topic, 2))
+    asyncio.run(send(address, topic, [(number % 2, number) for number in range(count)], batch_bytes=300))
+    found: list[MergedRecord] = []
+    others: list[int] = []
+    with sync.Consumer(address) as consumer:
+        for record in consumer.merged(topic, by=by, max_wait_seconds=LONG, until_end=until_end):
+            found.append(record)
+            if len(found) % 10 == 1:
+                at = TopicPartition(topic, record.partition)
+                skipped = consumer.position(at) if meanwhile is MEANWHILE["seek past one"] else None
+                others += numbers(meanwhile(consumer, at) or [])
+                if skipped is not None:
+                    others.append(2 * skipped + at.partition)
+            # What comes last waits for the other partition, unless there is an end.
+            if not until_end and len(found) + len(others) >= count // 2:
+                break
+    got = numbers(found)
+    assert len(set(got + others)) == len(got + others)
+    assert not until_end or sorted(got + others) == list(range(count))
+    high = -1
+    for record, number in zip(found, got, strict=True):
+        assert record.late == (number < high)
+        high = max(high, number)
+    assert got == sorted(got)
 
 
 @both
@@ -421,6 +560,19 @@ def test_a_loop_that_another_thread_begins_leaves_a_merged_one_alone(address: st
         assert taking.result(20) == list(range(100))
 
 
+@pytest.mark.parametrize("until_end", [False, True])
+def test_a_merged_loop_ends_when_its_consumer_is_closed(address: str, topic: str, until_end: bool) -> None:
+    asyncio.run(create(address, topic, 2))
+    asyncio.run(send(address, topic, scattered(100, 2)))
+    with sync.Consumer(address) as consumer:
+        records = iter(consumer.merged(topic, until_end=until_end))
+        assert next(records).offset == 0
+        consumer.close()
+        with pytest.raises(BrokerUnavailableError, match="this client is closed"):
+            next(records)
+        assert sum(map(consumer.position, consumer.assignment())) == 1
+
+
 async def test_another_assignment_ends_a_merged_loop(address: str, topic: str) -> None:
     await create(address, topic, 2)
     await send(address, topic, scattered(100, 2))
@@ -428,7 +580,7 @@ async def test_another_assignment_ends_a_merged_loop(address: str, topic: str) -
         records = aiter(consumer.merged(topic, until_end=True))
         await anext(records)
         await consumer.assign(TopicPartition(topic, 0))
-        with pytest.raises(InvalidRequestError, match="assigned other partitions meanwhile"):
+        with pytest.raises(InvalidRequestError, match="assigned other partitions during the loop"):
             await anext(records)
         assert len([record async for record in consumer.until_end()]) == sum(
             partition == 0 for partition, _ in scattered(100, 2)
@@ -458,3 +610,29 @@ async def test_an_error_of_the_sequence_loses_nothing(address: str, topic: str) 
                 continue
     assert not failing
     assert sorted(found) == list(range(300))
+
+
+@pytest.mark.parametrize("what", ["seek", "pause", "other"])
+def test_the_function_of_the_sequence_may_move_positions(address: str, topic: str, what: str) -> None:
+    count = 60
+    moved: list[TopicPartition] = []
+    asyncio.run(create(address, topic, 2))
+    asyncio.run(send(address, topic, [(number % 2, number) for number in range(count)], batch_bytes=300))
+
+    def sequence(record: MergedRecord) -> int:
+        at = TopicPartition(topic, record.partition if what != "other" else 1 - record.partition)
+        if record.offset == 3 and not moved:
+            moved.append(at)
+            if what == "pause":
+                consumer.pause(at)
+                consumer.resume(at)
+            else:
+                consumer.seek(at, consumer.position(at))
+        return int(record.value or b"")
+
+    with sync.Consumer(address) as consumer:
+        found = list(consumer.merged(topic, by=sequence, max_wait_seconds=LONG, until_end=True))
+        assert moved
+        assert numbers(found) == list(range(count))
+        assert not any(record.late for record in found)
+        assert sum(map(consumer.position, consumer.assignment())) == count

@@ -284,6 +284,7 @@ async def test_flush_raises_nothing_where_all_were_told(address: str, topic: str
     await producer.close()
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_producer_warns_once_while_a_full_disk_refuses_its_records(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, idempotent: bool

@@ -68,6 +68,7 @@ def read_once(read: Any) -> list[Record]:
     return read if isinstance(read, list) else next((listed(each) for each in read), [])
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("group", [None, "group"])
 @pytest.mark.parametrize("inner", READS)
 @pytest.mark.parametrize("outer", LOOPS)
@@ -135,6 +136,7 @@ def read_by(read: str, consumer: Consumer) -> list[Record]:
     return consumer.poll(max_records=1) if read == "poll" else read_once(consumer.until_end())
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("group", [None, "group"])
 @pytest.mark.parametrize("inner", ["poll", "loop"])
 @pytest.mark.parametrize("outer", LOOPS)

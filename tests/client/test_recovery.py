@@ -51,6 +51,7 @@ async def test_producers_go_on_while_the_broker_is_away(logbroker_broker: Embedd
     assert offsets == list(range(1, 100))
 
 
+@pytest.mark.prove
 async def test_a_producer_that_is_not_idempotent_keeps_the_order_too(logbroker_broker: EmbeddedBroker) -> None:
     """Records may be there twice; a batch is repeated at once, or not at all."""
     async with Admin(logbroker_broker.address) as admin:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import math
 from typing import Any
 
@@ -111,6 +113,7 @@ steps = st.lists(
         st.tuples(st.just("idle"), st.sampled_from(SOURCES), st.just(0)),
         st.tuples(st.just("advance"), st.sampled_from(SOURCES), st.integers(0, 7)),
         st.tuples(st.just("take"), st.just(""), st.integers(1, 5)),
+        st.tuples(st.just("put back"), st.just(""), st.integers(0, 4)),
         st.tuples(st.just("pass"), st.just(""), st.integers(1, 12)),
         st.tuples(st.just("deadline"), st.just(""), st.just(0)),
     ),
@@ -118,6 +121,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.prove
 @settings(max_examples=200)
 @given(steps)
 def test_it_does_what_the_model_does(done: list[tuple[str, str, Any]]) -> None:
@@ -151,6 +155,15 @@ def test_it_does_what_the_model_does(done: list[tuple[str, str, Any]]) -> None:
                 model.low[source] = max(model.low[source], number)
         elif what == "take":
             take(number)
+        elif what == "put back":
+            before = copy.deepcopy(model)
+            taken = model.take(now, 5)
+            assert machine.take(now, 5) == taken
+            kept = min(number, len(taken))
+            machine.put_back([item for item, _ in taken[kept:]])
+            model = before
+            assert model.take(now, kept) == taken[:kept]
+            released += taken[:kept]
         elif what == "pass":
             now += number
         elif (deadline := machine.deadline) is not None:
@@ -184,6 +197,7 @@ def test_it_does_what_the_model_does(done: list[tuple[str, str, Any]]) -> None:
         high = max(high, sequence)
 
 
+@pytest.mark.prove
 @given(st.lists(st.lists(st.integers(0, 50), max_size=8), min_size=1, max_size=4), st.randoms())
 def test_ascending_sources_are_merged_in_order_whenever_each_record_comes(parts: list[list[int]], random: Any) -> None:
     """As long as none of them is silent for longer than the wait: no record is late, and equal ones come by source."""
@@ -228,6 +242,44 @@ def test_a_silent_source_holds_nothing_up_for_longer_than_the_wait() -> None:
     machine.add("a", Item("a", 4, 20), 50)
     machine.add("c", Item("c", 0, 19), 59)
     assert [item.sequence for item, _ in machine.take(60)] == [19, 20]
+
+
+def test_what_was_not_released_last_is_not_put_back() -> None:
+    machine = Resequencer[Item](by_sequence, max_wait_seconds=WAIT)
+    item = Item("a", 0, 1)
+    machine.add("a", item, 0.0)
+    assert machine.take(0.0) == [(item, False)]
+    machine.put_back([item])
+    with pytest.raises(InvalidRequestError, match="1 records cannot be put back: 0 were released last"):
+        machine.put_back([item])
+    assert machine.take(0.0) == [(item, False)]
+    assert len(machine) == 0
+
+
+@pytest.mark.parametrize("error", [StopIteration, StopAsyncIteration, asyncio.CancelledError, ValueError])
+def test_an_error_of_the_function_adds_nothing(error: type[BaseException]) -> None:
+    """None of them may look like the end of the records, or of the caller's own loop."""
+
+    def fails_at_three(item: Item) -> int | None:
+        if item.sequence == 3:
+            raise error("three")
+        return item.sequence
+
+    machine = Resequencer[Item](fails_at_three, max_wait_seconds=WAIT)
+    expected = ValueError if error is ValueError else RuntimeError
+    for numbers in ([3], [1, 3], [1, 2, 3, 4]):
+        with pytest.raises(expected):
+            machine.add_all("a", [Item("a", 0, number) for number in numbers], 0.0)
+        assert len(machine) == 0
+        assert machine.deadline is None
+
+
+def test_a_function_that_somebody_would_have_to_await_is_refused() -> None:
+    async def later(item: Item) -> int:
+        return 1
+
+    with pytest.raises(InvalidRequestError, match="coroutine function"):
+        Resequencer[Item](later)  # type: ignore[arg-type]
 
 
 def test_a_source_that_has_more_is_waited_for_when_it_has_brought_all() -> None:

@@ -79,6 +79,7 @@ ODD: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception] | None]] =
 }
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("routed", [False, True], ids=["plain", "routed"])
 @pytest.mark.parametrize("case", ODD)
 async def test_what_send_takes_fits_into_a_message_that_the_broker_reads(case: str, routed: bool) -> None:
@@ -124,6 +125,7 @@ async def all_readable(worker: Worker) -> None:
         worker.answer(settle)
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("routed", [False, True], ids=["plain", "routed"])
 @pytest.mark.parametrize("what", ["records", "headers", "partitions", "topics"])
 async def test_a_delivery_and_many_send_no_more_than_the_broker_reads(what: str, routed: bool) -> None:

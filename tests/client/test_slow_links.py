@@ -65,6 +65,7 @@ async def until_assigned(consumer: Consumer) -> None:
             assert not await consumer.poll(timeout_seconds=0.01)
 
 
+@pytest.mark.prove
 async def test_a_member_whose_answers_take_long_keeps_its_connection(address: str, topic: str) -> None:
     """As long as they take less than its session and the grace."""
     await fill(address, topic, 1, 20)
@@ -99,6 +100,7 @@ async def test_who_can_never_deliver_in_time_says_why(topic: str, caplog: pytest
             assert "records may be delivered only within 0.3 s" in said.getMessage()
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("ordering", ["none", "key"])
 async def test_a_worker_is_sent_no_more_ahead_than_its_link_carries_in_time(
     address: str, topic: str, ordering: str
@@ -125,6 +127,7 @@ async def test_a_worker_is_sent_no_more_ahead_than_its_link_carries_in_time(
     assert (await describe(address, topic)).counts.leases_lost == 0
 
 
+@pytest.mark.prove
 async def test_what_arrives_is_a_sign_of_life(address: str, topic: str) -> None:
     """The answer to an extension comes behind the records that were sent before it."""
     records = 12
@@ -150,6 +153,7 @@ async def test_what_arrives_is_a_sign_of_life(address: str, topic: str) -> None:
     assert len(link.pipes) == 1, "the connection was never given up"
 
 
+@pytest.mark.prove
 async def test_a_record_that_takes_longer_than_a_silence_may_comes_all_the_same(address: str, topic: str) -> None:
     """Its worker sees whole messages only, and has asked meanwhile for a longer lease of another record."""
     await create(address, topic, partitions=1, lease_seconds=2.0)
@@ -168,6 +172,7 @@ async def test_a_record_that_takes_longer_than_a_silence_may_comes_all_the_same(
     assert (await describe(address, topic)).counts.acked == 2
 
 
+@pytest.mark.prove
 async def test_a_request_has_time_as_long_as_records_arrive_before_its_answer(
     address: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +211,7 @@ async def test_a_request_has_time_as_long_as_records_arrive_before_its_answer(
     assert not given_up
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("blocking", [False, True])
 async def test_a_session_is_not_idle_while_its_next_record_is_on_the_link(
     address: str, topic: str, blocking: bool

@@ -86,6 +86,7 @@ async def slow_uplink(broker: str) -> AsyncIterator[Uplink]:
             await asyncio.gather(*serving, return_exceptions=True)
 
 
+@pytest.mark.prove
 @pytest.mark.usefixtures("quick")
 async def test_a_producer_gets_through_though_its_request_takes_longer_than_its_patience(
     address: str, topic: str, caplog: pytest.LogCaptureFixture
@@ -97,6 +98,7 @@ async def test_a_producer_gets_through_though_its_request_takes_longer_than_its_
     assert "reconnecting" in caplog.text, "it had patience enough from the start: nothing was shown"
 
 
+@pytest.mark.prove
 @pytest.mark.usefixtures("quick")
 async def test_a_producer_loses_its_patience_once_its_link_is_quick(
     address: str, topic: str, monkeypatch: pytest.MonkeyPatch

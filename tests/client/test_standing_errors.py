@@ -631,6 +631,26 @@ async def test_a_cut_log_is_not_committed_past_before_the_program_goes_back(plac
         assert await place.committed() == {place.sick.partition: 10, place.healthy.partition: 10}
 
 
+async def test_what_was_read_ahead_of_a_cut_is_not_committed_past_it_either(place: Place) -> None:
+    async with Consumer(place.address, group=place.name, auto_commit=False) as consumer, asyncio.timeout(30):
+        asker = Asker(consumer, place, member=True)
+        await consumer.subscribe(place.name)
+        found = await consumer.poll(1, timeout_seconds=25)
+        reading = consumer._core.assigned
+        while len(reading) < 2 or any(each.fetched < 10 for each in reading.values()):
+            await asyncio.sleep(0.01)
+        await truncated(asker, place)
+        while not reading[place.sick].failed:
+            await asyncio.sleep(0.01)
+        while len(found) < 20:
+            found += await consumer.poll(timeout_seconds=25)
+        with pytest.raises(LogTruncatedError) as raised:
+            await asker.poll()
+        assert raised.value.cut_offsets == {place.sick: 9}
+        await consumer.commit()
+        assert await place.committed() == {place.healthy.partition: 10}
+
+
 @pytest.mark.parametrize("kind", [client, sync], ids=["async", "sync"])
 async def test_no_policy_at_all_raises_where_nothing_is_committed_and_commits_nothing(place: Place, kind: Any) -> None:
     async with Admin(place.address) as admin:

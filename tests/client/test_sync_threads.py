@@ -37,7 +37,7 @@ def test_every_method_is_among_the_first_calls(name: str) -> None:
     assert public_methods(name) == set(ARGUMENTS[name])
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("clients", ["each its own", "shared"])
 def test_threads_whose_first_calls_come_at_once_share_one_loop(clients: str) -> None:
     seed = random.randrange(1 << 32)

@@ -355,6 +355,7 @@ def test_a_stop_ends_the_wait_for_the_first_connection(unused_tcp_port: int, sta
         stopping.join()
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("outer", ["run", "sessions"])
 @pytest.mark.parametrize("inner", ["run", "sessions"])
 def test_run_in_a_handler_of_the_same_worker_is_refused(address: str, topic: str, outer: str, inner: str) -> None:

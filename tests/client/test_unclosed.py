@@ -359,6 +359,7 @@ def test_dropped_clients_give_their_descriptors_back_and_warn(address: str, topi
             assert until(lambda: admin.describe_group(f"{topic}-members").members == ())
 
 
+@pytest.mark.prove
 @pytest.mark.filterwarnings("always::ResourceWarning")
 def test_dropped_asynchronous_clients_give_their_descriptors_back_and_warn(address: str, topic: str) -> None:
     topic = f"dropped-{topic}"
@@ -388,6 +389,7 @@ def test_dropped_asynchronous_clients_give_their_descriptors_back_and_warn(addre
         assert until(lambda: sockets() <= before), (before, sockets())
 
 
+@pytest.mark.prove
 def test_at_the_end_a_member_commits_what_is_finished_and_leaves_and_a_worker_settles(address: str, topic: str) -> None:
     topic = f"end-{topic}"
     create(address, topic)
@@ -420,6 +422,7 @@ def test_at_the_end_a_member_commits_what_is_finished_and_leaves_and_a_worker_se
         assert (first.offset, first.attempt) == (1, 1)
 
 
+@pytest.mark.prove
 def test_closed_clients_and_those_that_were_never_used_do_not_warn(address: str, topic: str) -> None:
     create(address, topic)
     text = """
@@ -470,7 +473,7 @@ READING = {
 }
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("member", [False, True], ids=["alone", "in a group"])
 @pytest.mark.parametrize("what", list(READING))
 def test_the_end_of_a_program_with_an_open_consumer_says_nothing(
@@ -488,6 +491,7 @@ def test_the_end_of_a_program_with_an_open_consumer_says_nothing(
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("call", ["worker.run(seen)", "worker.sessions(seen)"])
 def test_what_works_in_a_daemon_thread_keeps_no_program_alive(address: str, topic: str, call: str) -> None:
     program = f"""

@@ -26,6 +26,7 @@ async def test_a_released_delivery_comes_again_and_no_attempt_is_counted(address
         assert (again.attempt, again.redelivered) == (1, True)
 
 
+@pytest.mark.prove
 async def test_leases_last_as_long_as_the_work(address: str, topic: str) -> None:
     await create(address, topic, lease_seconds=2)
     await fill(address, topic, 2, keys=1)
@@ -120,19 +121,20 @@ async def test_a_shorter_lease_of_the_group_takes_nothing_from_who_works(address
         assert (await admin.describe_queue(topic)).counts.leases_lost == 0
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("awaits", [False, True])
 async def test_a_loop_whose_bodies_hold_up_the_event_loop_keeps_its_leases(
     address: str, topic: str, awaits: bool
 ) -> None:
     """Settlements and extensions go out between two of them, as long as one is shorter than the lease."""
-    lease_seconds, records = 2.0, 4
+    lease_seconds, records = 3.0, 4
     await create(address, topic, lease_seconds=lease_seconds, ordering="none")
     await fill(address, topic, records)
     attempts: list[int] = []
     async with Worker(address, topic) as worker:
         async for delivery in worker:
             attempts.append(delivery.attempt)
-            time.sleep(0.6 * lease_seconds)  # This is what is tested.
+            time.sleep(0.4 * lease_seconds)  # This is what is tested.
             acked = delivery.ack()
             if awaits:
                 await acked

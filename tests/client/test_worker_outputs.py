@@ -206,6 +206,7 @@ async def test_an_ordering_key_chooses_the_partition(address: str, topic: str, o
     await check(16, 20)
 
 
+@pytest.mark.prove
 async def test_what_a_topic_does_not_take_for_a_while_waits_and_holds_up_no_other_ack(
     topic: str, tmp_path: Path
 ) -> None:
@@ -356,6 +357,7 @@ async def test_a_synchronous_worker_sends_too(address: str, topic: str, out: str
     assert len(found) == 11
 
 
+@pytest.mark.prove
 async def test_a_broker_that_is_killed_before_the_answer_sends_once(topic: str) -> None:
     with EmbeddedBroker() as broker:
         async with Admin(broker.address) as admin:

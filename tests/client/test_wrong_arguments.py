@@ -159,6 +159,7 @@ METHODS: Final = [
 ]
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize(("module", "kind", "name"), METHODS, ids=lambda each: getattr(each, "__name__", each))
 async def test_a_method_takes_its_arguments_or_names_what_is_wrong(
     broker: EmbeddedBroker, module: Any, kind: str, name: str

@@ -138,6 +138,7 @@ def test_sticky_moves_no_more_than_balance_demands(
     assert given_up == fewest_given_up
 
 
+@pytest.mark.prove
 @given(topics=topics_strategy, subscribers=subscribers_strategy(), previous=previous_strategy())
 def test_sticky_stays_where_nothing_has_changed(
     topics: list[AssignableTopic], subscribers: list[Subscriber], previous: dict[str, list[PartitionKey]]
@@ -149,6 +150,7 @@ def test_sticky_stays_where_nothing_has_changed(
     assert {key: set(held) for key, held in twice.items()} == {key: set(held) for key, held in once.items()}
 
 
+@pytest.mark.prove
 @given(topics=topics_strategy, subscribers=subscribers_strategy(), previous=previous_strategy())
 def test_sticky_leaves_no_gap_that_one_move_would_narrow(
     topics: list[AssignableTopic], subscribers: list[Subscriber], previous: dict[str, list[PartitionKey]]

@@ -69,6 +69,7 @@ def test_a_commit_that_is_accepted_from_an_old_epoch_is_caught() -> None:
     assert_caught(planted(TakesOldCommits), "commit of old epoch was accepted")
 
 
+@pytest.mark.prove
 def test_messages_that_leave_before_they_are_stored_are_caught() -> None:
     class Hasty(World):
         sends_before_sync = True

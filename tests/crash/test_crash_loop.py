@@ -26,6 +26,7 @@ def test_killed_brokers_keep_every_promise(tmp_path: Path) -> None:
     assert figures["records polled"] > 40 * lives
 
 
+@pytest.mark.prove
 @pytest.mark.twice
 def test_power_cuts_take_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     lives = examples(3, 10)

@@ -17,6 +17,7 @@ def page(folder: Path, text: str) -> Page:
     return read(path)._replace(path=ROOT / "page.md")
 
 
+@pytest.mark.prove
 def test_blocks_share_a_shell_and_a_folder_and_leave_nothing_running(tmp_path: Path) -> None:
     told = page(
         tmp_path,
@@ -48,6 +49,7 @@ def is_gone(process: Path) -> bool:
         return True
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     ("text", "told"),
     [

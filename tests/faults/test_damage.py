@@ -47,6 +47,7 @@ def test_a_thousand_flipped_bits_of_records_are_noticed(tail: Tail) -> None:
         check_flip(tail, position * 8 + chance.randrange(8))
 
 
+@pytest.mark.prove
 def test_every_flipped_bit_of_an_index_costs_time_only(tmp_path: Path) -> None:
     partition = PartitionOnDisk(tmp_path / "t-0")
     for number in range(24):

@@ -344,6 +344,7 @@ def small_disk(tmp_path: Path, keep_survivors: KeepSurvivors) -> Iterator[Path]:
     subprocess.run(["umount", str(path)], check=True)
 
 
+@pytest.mark.prove
 def test_a_disk_is_filled_to_the_mark_and_no_further(small_disk: Path) -> None:
     with Served(small_disk / "data", min_free_disk_bytes=8 * MIB) as broker:
         broker.create_topic()
@@ -356,6 +357,7 @@ def test_a_disk_is_filled_to_the_mark_and_no_further(small_disk: Path) -> None:
         assert broker.values() == acknowledged
 
 
+@pytest.mark.prove
 def test_rolls_and_new_topics_leave_enough_files_for_a_stop_and_a_start(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", f"remount,nr_inodes={KEPT_FILES + 400}", str(small_disk)], check=True)
     data_dir = small_disk / "data"
@@ -386,6 +388,7 @@ def fill_up(disk: Path, left_bytes: int, name: str = "filler") -> Path:
     return filler
 
 
+@pytest.mark.prove
 def test_what_groups_store_is_refused_before_it_ends_the_broker(small_disk: Path) -> None:
     """Offsets with metadata, of one group after the other: the broker goes on, and what an operator deletes goes."""
     with Served(small_disk / "data", min_free_disk_bytes=4 * MIB, checkpoint_seconds=0.1) as broker:

@@ -154,6 +154,7 @@ async def test_a_clean_mark_after_a_failed_sync_is_caught(
         await test_clean_stop.test_a_sync_that_fails_at_the_stop_leaves_no_mark(open_at, tmp_path, held_sync)
 
 
+@pytest.mark.prove
 def test_a_failed_sync_that_is_ignored_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     real = LogWriter._sync_log
 

@@ -46,7 +46,7 @@ def _have_looked_often(lanes: list[LaneDescription]) -> bool:
     return len(lanes) == len(KEYS) and any(lane.attempt > 1 or (lane.due_in_ms or 0) > 2_000 for lane in lanes)
 
 
-@pytest.mark.prove(keep=2)
+@pytest.mark.prove
 @pytest.mark.parametrize("on_exhausted", ["block", "dead-letter"])
 @pytest.mark.parametrize("ordering", ["key", "none"])
 def test_records_behind_damage_wait_and_fail_no_attempt(

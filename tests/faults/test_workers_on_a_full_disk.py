@@ -67,6 +67,7 @@ def test_produce_tells_a_script_of_a_full_disk(tmp_path: Path) -> None:
     assert line.endswith("; trying again")
 
 
+@pytest.mark.prove
 async def test_a_worker_does_not_run_ahead_of_acks_that_cannot_be_stored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

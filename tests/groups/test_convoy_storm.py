@@ -28,6 +28,7 @@ SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
 pytestmark = pytest.mark.usefixtures("quiet_clients")
 
 
+@pytest.mark.prove
 def test_convoys_keep_their_promises_through_a_storm(tmp_path: Path) -> None:
     with drawn_seed("convoy-storm", "STORM_SEED") as seed:
         figures = run(tmp_path, seed, CONVOYS.with_plant("", {"events": 15}))

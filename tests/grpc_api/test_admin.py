@@ -59,6 +59,7 @@ def test_illegal_partition_counts_are_refused(api: Api, partitions: int) -> None
     assert create(api, "counted", partitions) == "INVALID_PARTITIONS"
 
 
+@pytest.mark.prove
 def test_the_brokers_bound_on_partitions(api: Api) -> None:
     reasons = [create(api, f"many-{number}", 200) for number in range(11)]
     assert reasons[-1] == "OVERLOADED"
@@ -95,6 +96,7 @@ def outcomes(api: Api, topics: list[pb.NewTopic], *, validate_only: bool) -> lis
     return [result.status.reason for result in api.admin.CreateTopics(request).results]
 
 
+@pytest.mark.prove
 def test_what_is_validated_is_what_the_request_as_a_whole_would_do(api: Api) -> None:
     """Names and partitions that its items before would take are taken."""
     free = 2000 - api.admin.DescribeBroker(pb.DescribeBrokerRequest()).partitions
@@ -112,6 +114,7 @@ def test_what_is_validated_is_what_the_request_as_a_whole_would_do(api: Api) -> 
     api.admin.DeleteTopics(pb.DeleteTopicsRequest(topics=refs))
 
 
+@pytest.mark.prove
 def test_growth_is_validated_as_a_whole(api: Api) -> None:
     free = 2000 - api.admin.DescribeBroker(pb.DescribeBrokerRequest()).partitions
     names = [f"growing-{number}" for number in range(free // 199 + 2)]

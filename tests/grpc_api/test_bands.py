@@ -124,6 +124,7 @@ def test_bands_and_routing_are_fixed_and_so_is_the_count(api: Api) -> None:
     )
 
 
+@pytest.mark.prove
 def test_bands_outlive_the_broker(tmp_path: Path) -> None:
     with embedded(data_dir=tmp_path) as broker:
         api = Api(broker.address)

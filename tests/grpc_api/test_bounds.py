@@ -24,6 +24,7 @@ from tests.grpc_api.test_fetch_session import position
 CLIENT_LIMIT_BYTES = 4 * 1024 * 1024
 
 
+@pytest.mark.prove
 def test_an_answer_over_many_partitions_stays_below_what_clients_accept(api: Api) -> None:
     name = "many-items-" + "x" * 200
     api.create(name)
@@ -34,6 +35,7 @@ def test_an_answer_over_many_partitions_stays_below_what_clients_accept(api: Api
     assert 2_000_000 < response.ByteSize() < CLIENT_LIMIT_BYTES
 
 
+@pytest.mark.prove
 def test_plain_records_of_many_partitions_expand_to_one_answer_at_most(api: Api) -> None:
     api.create("expanding", 20)
     records = [NewRecord(value=bytes(1000)) for _ in range(3000)]

@@ -268,6 +268,7 @@ def test_programs_of_other_names_cannot_settle(api: Api) -> None:
     assert group.receive(2, worker_id="you", max_wait_ms=5000)[0].offset == theirs.offset
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("plain", [False, True])
 def test_an_answer_has_a_bound_and_the_rest_stays(api: Api, plain: bool) -> None:
     group = QueueGroup(api, ordering="none")

@@ -38,6 +38,7 @@ def complaints(broker: EmbeddedBroker) -> list[str]:
     return [line for line in lines if " ERROR " in line or "Traceback" in line]
 
 
+@pytest.mark.prove
 async def test_deadlines_that_pass_while_an_answer_is_written_leave_the_log_alone(broker: EmbeddedBroker) -> None:
     async with grpc.aio.insecure_channel(broker.address) as channel:
         fetch: Any = channel.unary_unary(
@@ -61,6 +62,7 @@ async def test_deadlines_that_pass_while_an_answer_is_written_leave_the_log_alon
     assert not complaints(broker)
 
 
+@pytest.mark.prove
 async def test_streams_that_are_cancelled_midway_leave_the_log_alone(broker: EmbeddedBroker) -> None:
     async with grpc.aio.insecure_channel(broker.address) as channel:
         fetch = channel.stream_stream(

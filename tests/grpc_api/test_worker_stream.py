@@ -153,6 +153,7 @@ def test_a_settlement_names_so_many_receipts_and_no_more(group: QueueGroup) -> N
     assert "20000" in details
 
 
+@pytest.mark.prove
 def test_an_answer_with_many_refusals_stays_small(group: QueueGroup) -> None:
     worker = group.worker()
     receipt = worker.take(1)[0].receipt + 10_000

@@ -105,6 +105,7 @@ def test_a_stop_of_the_broker_ends_streams_and_keeps_what_was_answered(broker: E
     assert [delivery.redelivered for delivery in again] == [True] * 3 + [False] * 5
 
 
+@pytest.mark.prove
 def test_after_a_crash_a_worker_reclaims_what_it_held(broker: EmbeddedBroker) -> None:
     api = Api(broker.address)
     group = QueueGroup(api, grace_seconds=5)

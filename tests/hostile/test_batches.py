@@ -31,6 +31,7 @@ DECODING = (CorruptBatchError, UnsupportedFormatError, UnsupportedCompressionErr
 CHECKING = (CorruptBatchError, UnsupportedFormatError, UnsupportedCompressionError, InvalidRecordError)
 
 
+@pytest.mark.prove
 def test_ten_thousand_mutated_batches_raise_our_errors_only() -> None:
     seen: Counter[str] = Counter()
     for number in range(BATCHES):

@@ -74,6 +74,7 @@ def test_ten_thousand_hostile_inputs(tmp_path: Path) -> None:
     assert figures["calls refused, INVALID_ARGUMENT"] > 1000
 
 
+@pytest.mark.prove
 def test_thousands_of_hostile_inputs_to_queue_groups(tmp_path: Path) -> None:
     figures = barrage.run(tmp_path, QUEUE_SEED, QUEUE_INPUTS, methods=[*queue_inputs.MAKERS, "Produce"])
     assert figures["inputs"] >= QUEUE_INPUTS
@@ -82,6 +83,7 @@ def test_thousands_of_hostile_inputs_to_queue_groups(tmp_path: Path) -> None:
     assert figures["calls refused, INVALID_ARGUMENT"] > 500
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("method", REPEATED)
 async def test_millions_of_empty_elements_cost_no_memory(method: str, broker: LimitedBroker) -> None:
     await empty_elements_are_refused(broker, method)
@@ -178,6 +180,7 @@ async def test_an_unknown_isolation_is_refused(broker: LimitedBroker) -> None:
     await _refused(broker, "ListOffsets", log.ListOffsetsRequest(isolation=unknown).SerializeToString())
 
 
+@pytest.mark.prove
 def test_our_reader_takes_nothing_that_protobuf_refuses_or_reads_otherwise() -> None:
     catalog = Catalog({"ledger-0": b"1" * 16, "ledger-1": b"2" * 16}, {"victim-0": b"3" * 16})
     requests = Requests(SEED, catalog, ["Produce"])

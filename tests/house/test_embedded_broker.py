@@ -39,6 +39,16 @@ def test_it_is_ready_when_it_is_entered_and_its_data_go_with_it() -> None:
         broker.start()
 
 
+def test_it_has_no_address_before_it_starts_and_takes_no_directory_without_a_name() -> None:
+    broker = logbroker.embedded(kafka=True)
+    for name in ("address", "kafka_address"):
+        with pytest.raises(BrokerUnavailableError, match="was not started"):
+            getattr(broker, name)
+    with pytest.raises(InvalidRequestError, match="no name"):
+        logbroker.embedded("")
+
+
+@pytest.mark.prove
 def test_restart_and_kill_keep_address_and_data(logbroker_broker: EmbeddedBroker) -> None:
     broker = logbroker_broker
     address, pid = broker.address, broker.pid
@@ -55,6 +65,7 @@ def test_restart_and_kill_keep_address_and_data(logbroker_broker: EmbeddedBroker
     assert topic_names(broker) == ["kept"]
 
 
+@pytest.mark.prove
 def test_a_given_directory_outlives_it_and_settings_reach_it(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"default_partitions": 5, "topic_defaults": {"retention.ms": 1000}}
     with logbroker.embedded(tmp_path / "data", **settings) as broker, Admin(broker.address) as admin:
@@ -132,6 +143,7 @@ with logbroker.embedded(sys.argv[1]) as broker, Producer(broker.address, linger_
 """
 
 
+@pytest.mark.prove
 def test_a_ctrl_c_at_the_terminal_ends_the_program_before_its_broker(tmp_path: Path) -> None:
     """It goes to the whole group of processes. What is flushed after it arrives."""
     with subprocess.Popen(
@@ -162,6 +174,7 @@ for number in range(1000):
 """
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("is_data_dir_given", [False, True])
 @pytest.mark.parametrize("first", ["logbroker.client.sync", "logbroker.embedded_broker"])
 def test_clients_flush_before_a_broker_that_is_left_open_goes(
@@ -210,6 +223,7 @@ signal.pause()
 """
 
 
+@pytest.mark.prove
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_does_not_keep_the_broker_of_a_killed_program(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE) as program:

@@ -70,6 +70,7 @@ def _keeps(used: ast.Name, user: ast.AST) -> bool:
     return is_method and user.func.attr in KEEPING_CALLS  # type: ignore[attr-defined]
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize(
     "path", [path for path in modules() if TESTS not in path.parents], ids=lambda path: str(path.relative_to(ROOT))
 )

@@ -49,6 +49,7 @@ def test_no_folder_with_modules_lacks_its_init() -> None:
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_says_what_it_does_and_defers_annotations(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

@@ -72,6 +72,7 @@ def test_this_test_knows_the_ways_out(program: str) -> None:
     assert ways_out(ast.parse(program))
 
 
+@pytest.mark.prove
 def test_only_those_that_escape_write_to_a_terminal() -> None:
     found = {}
     for path in modules():

@@ -117,6 +117,7 @@ def test_here_nothing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         check_broker_platform()
 
 
+@pytest.mark.prove
 def test_a_broker_runs_without_what_macos_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(MACOS)
@@ -216,6 +217,7 @@ _ONLY_SOMEWHERE = {
 }  # fmt: skip
 
 
+@pytest.mark.prove
 def test_calls_that_not_every_system_has_are_made_in_one_place() -> None:
     """But for benchmarks, which are run where the broker is, and after a look whether the system has them."""
     found = []

@@ -80,6 +80,7 @@ def test_type_checkers_are_told_the_names_that_are_there() -> None:
     assert not any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body)
 
 
+@pytest.mark.prove
 def test_mypy_finds_misspelt_names_and_nothing_else(tmp_path: Path) -> None:
     wrong, right = tmp_path / "wrong.py", tmp_path / "right.py"
     wrong.write_text(WRONG)
@@ -127,6 +128,7 @@ def literal_docstring(owner: type, name: str) -> str | None:
     return None
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("cls", [each for each in dict.fromkeys(CLASSES) if inspect.isclass(each)])
 def test_public_classes_and_methods_say_what_they_are(cls: type) -> None:
     assert cls.__dict__.get("__doc__"), cls

@@ -133,11 +133,13 @@ def outside(folder: str) -> Iterator[tuple[str, str]]:
             yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("folder", OUTSIDE)
 def test_nobody_reaches_into_the_parts_of_a_queue_group(folder: str) -> None:
     assert [f"{path}, {reach}" for path, source in outside(folder) for reach in reaches(source)] == []
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("folder", OUTSIDE)
 def test_nobody_imports_an_inner_module_of_queues(folder: str) -> None:
     found = [

@@ -13,6 +13,7 @@ SEEDS = 5
 STATES = 40
 
 
+@pytest.mark.prove
 def test_kafka_reads_what_recovery_keeps(tmp_path: Path) -> None:
     if reason := trouble():
         pytest.skip(reason)

@@ -27,6 +27,7 @@ def check(found: list[Found], sent: list[tuple[bytes | None, bytes]]) -> None:
         assert len({each.partition for each in found if each.key == key}) == 1
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     ("client", "codec"), [(client, codec) for client in CLIENTS for codec in client.codecs], ids=repr
 )
@@ -36,6 +37,7 @@ def test_each_codec(broker: EmbeddedBroker, topic: str, client: Client, codec: s
     check(client.read(broker.kafka_address, topic, PARTITIONS, "earliest", len(sent)), sent)
 
 
+@pytest.mark.prove(keep=1)
 @each_client
 @pytest.mark.parametrize(("acks", "idempotent"), [(0, False), (1, False), (-1, False), (-1, True)])
 def test_each_kind_of_acks(broker: EmbeddedBroker, topic: str, client: Client, acks: int, idempotent: bool) -> None:
@@ -44,6 +46,7 @@ def test_each_kind_of_acks(broker: EmbeddedBroker, topic: str, client: Client, a
     check(client.read(broker.kafka_address, topic, PARTITIONS, "earliest", len(sent)), sent)
 
 
+@pytest.mark.prove(keep=1)
 @each_client
 def test_reading_from_a_time(broker: EmbeddedBroker, topic: str, client: Client) -> None:
     before, after = records(100, "before"), records(100, "after")
@@ -55,12 +58,14 @@ def test_reading_from_a_time(broker: EmbeddedBroker, topic: str, client: Client)
     check(client.read(broker.kafka_address, topic, PARTITIONS, now_ms, len(after)), after)
 
 
+@pytest.mark.prove(keep=1)
 @each_client
 def test_reading_from_the_end(broker: EmbeddedBroker, topic: str, client: Client) -> None:
     client.produce(broker.kafka_address, topic, records(100, "before"))
     assert client.read(broker.kafka_address, topic, PARTITIONS, "latest", 0) == []
 
 
+@pytest.mark.prove(keep=1)
 @each_client
 def test_both_listeners_serve_the_same_log(broker: EmbeddedBroker, topic: str, client: Client) -> None:
     by_kafka, by_grpc = records(200, "kafka"), records(200, "grpc")

@@ -30,7 +30,7 @@ def written(broker: EmbeddedBroker) -> int:
         return sum(each.high_watermark for each in admin.describe_topic("t").partitions)
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("client", CLIENTS, ids=repr)
 def test_a_kill_loses_and_repeats_nothing(broker: EmbeddedBroker, client: Client) -> None:
     with Admin(broker.address) as admin:

@@ -42,6 +42,7 @@ async def ended(reader: asyncio.StreamReader) -> bool:
         return True
 
 
+@pytest.mark.prove
 async def test_a_client_that_reads_nothing_is_disconnected(tmp_path: Path) -> None:
     async with listening(tmp_path) as (listener, address), asyncio.timeout(SECONDS):
         for number in range(100):

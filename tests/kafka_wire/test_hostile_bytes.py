@@ -71,6 +71,7 @@ def crowded(case: Case, version: int, structure: Structure, count: int, *, every
     return found
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.twice
 @ALL
 def test_a_lie_in_any_length_or_count_is_found(case: Case) -> None:
@@ -89,6 +90,7 @@ def test_a_lie_in_any_length_or_count_is_found(case: Case) -> None:
                     assert not is_message or wire == honest_wire or lie == -1, (version, place, lie)
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.twice
 @ALL
 def test_the_memory_of_small_elements_is_bounded(case: Case) -> None:

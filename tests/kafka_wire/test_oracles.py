@@ -70,6 +70,7 @@ def kafka_python_object(kind: Any, case: Case, structure: Structure, version: in
     return kind(version=version, **given)
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.twice
 @pytest.mark.parametrize("case", KAFKA_PYTHON, ids=lambda case: case.name)
 @given(data=st.data())
@@ -152,6 +153,7 @@ def _converted(found: Any) -> Any:
             return found
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.twice
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @given(data=st.data())

@@ -25,6 +25,7 @@ def drawn(data: st.DataObject, case: Case) -> list[tuple[int, Values, Any, bytes
     return found
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.twice
 @ALL
 @given(data=st.data())

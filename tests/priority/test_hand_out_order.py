@@ -31,7 +31,7 @@ def address() -> object:
         yield broker.address
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("partitions", [1, 10])
 @pytest.mark.parametrize("priority", ["strict", "ageing"])
 async def test_records_come_in_the_order_of_their_ranks(address: str, priority: str, partitions: int) -> None:

@@ -257,6 +257,7 @@ def test_a_record_that_nobody_sent() -> None:
     assert Story().sent(4).done(1, 7).kinds() == {Kind.UNKNOWN}
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(
     "rules",

@@ -53,7 +53,7 @@ pytestmark = pytest.mark.usefixtures("quiet_clients")
 
 
 @pytest.mark.twice
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("weather", [ONE_PARTITION, MANY_PARTITIONS], ids=["one partition", "1,000 partitions"])
 def test_no_record_is_overtaken_by_a_less_urgent_one(weather: Weather, tmp_path: Path) -> None:
     # Each event excuses some records, whatever their number.
@@ -72,7 +72,7 @@ def test_every_plant_has_a_storm() -> None:
     assert SHOWS.keys() == PLANTS.keys()
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("plant", SHOWS)
 def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
     for seed in range(TRIES):

@@ -82,6 +82,7 @@ def workflow(**fields: Any) -> Weather:
     return Weather(keys=20, parts=6, has_outputs=True, **fields)
 
 
+@pytest.mark.prove
 def test_lanes_that_are_split_and_joined_keep_their_promises_through_a_storm(tmp_path: Path) -> None:
     weather = workflow(records=2_000, events=8, max_attempts=3)
     with drawn_seed("workflow-storm", "STORM_SEED") as seed:

@@ -33,7 +33,7 @@ def program() -> str:
     return block.split("<<'END'\n", 1)[1].split("\nEND\n", 1)[0]
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("seed", range(3))
 def test_each_order_is_shipped_once_whatever_is_killed(tmp_path: Path, seed: int) -> None:
     weather = random.Random(seed)

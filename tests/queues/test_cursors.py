@@ -38,6 +38,7 @@ class Runs:
         return found
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("batch", [1, 7, 300])
 def test_disorder_never_moves_many_records_at_once(monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     monkeypatch.setattr(cursors, "MAX_JOINED_RECORDS", 500)

@@ -42,6 +42,7 @@ def first_undone(marked: set[int]) -> int:
     return offset
 
 
+@pytest.mark.prove
 @given(st.lists(RANGES, max_size=6), st.lists(st.lists(OFFSETS, unique=True, max_size=20), max_size=4), st.booleans())
 def test_floor_pages_and_undone_ranges_agree_with_a_set(
     ranges: list[tuple[int, int]], marks: list[list[int]], restart: bool
@@ -77,6 +78,7 @@ def test_floor_pages_and_undone_ranges_agree_with_a_set(
     assert record_id_of(0, 0) not in done
 
 
+@pytest.mark.prove
 @given(st.lists(st.lists(RANGES, min_size=1, max_size=3), min_size=2, max_size=5))
 def test_a_count_that_pauses_lies_between_what_was_done_at_its_begin_and_at_its_end(
     batches: list[list[tuple[int, int]]],

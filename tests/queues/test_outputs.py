@@ -224,6 +224,7 @@ async def test_a_batch_that_was_routed_before_the_topic_grew_is_routed_anew(tmp_
         assert sorted(await values_in(opened)) == sorted(b"%d" % number for number in range(50))  # type: ignore[type-var]
 
 
+@pytest.mark.prove
 async def test_whatever_batch_is_taken_can_be_routed_anew(tmp_path: Path) -> None:
     """Otherwise it would hold up all outputs for its topic once this grows."""
     rng = random.Random(1)

@@ -67,6 +67,7 @@ def filled_log(sizes: list[int], seed: int) -> FakeLog:
     return log
 
 
+@pytest.mark.prove
 @given(
     st.lists(st.integers(1, 30), min_size=1, max_size=12),
     st.integers(0, 1 << 32),

@@ -272,7 +272,7 @@ async def redrive_in_small_calls(group: QueueGroup) -> None:
         pass
 
 
-@pytest.mark.prove(keep=4)
+@pytest.mark.prove
 @pytest.mark.parametrize(("owner", "name", "call", "after"), KILLS)
 async def test_a_kill_while_topics_grow_loses_no_letter_and_doubles_none(
     tmp_path: Path, owner: type, name: str, call: int, after: bool

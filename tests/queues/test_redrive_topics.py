@@ -225,7 +225,7 @@ def run_that_ends(path: Path, owner: type, name: str, call: int, after: bool) ->
     asyncio.run(live())
 
 
-@pytest.mark.prove(keep=4)
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(("owner", "name", "call", "after"), KILLS)
 async def test_a_kill_between_alterations_loses_no_letter_and_doubles_none(
     tmp_path: Path, owner: type, name: str, call: int, after: bool

@@ -355,6 +355,7 @@ async def test_what_may_be_there_already_cannot_be_resumed(tmp_path: Path, monke
 # --- room ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.prove
 async def test_a_topic_that_the_broker_made_has_room_for_the_largest_record_there_can_be(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         await opened.engine.create_topic("t", 1, {"max.message.bytes": str(MAX_BATCH_BYTES)})

@@ -47,7 +47,7 @@ async def removed(run: GroupRun) -> int:
     return described.counts.removed
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("on_exhausted", [OnExhausted.BLOCK, OnExhausted.PARK])
 async def test_lanes_that_stand_neither_fill_the_disk_nor_lose_a_record(
@@ -182,7 +182,7 @@ async def test_what_no_lane_holds_goes_as_from_any_log(tmp_path: Path, caplog: p
         assert run.group.queue.tally.expired == 0, "what waits is not lost before its turn comes"
         [line] = said(caplog)
         assert f"below offset {start}" in line
-        assert f"{2 * gone} others" in line
+        assert f"{2 * gone} other records" in line
         await run.work(2 * (count - 1 - gone))
         assert run.group.queue.tally.expired == 2 * gone
         left = list(range(gone + 1, count))

@@ -49,7 +49,7 @@ def run_that_ends(path: Path, moment: str) -> None:
     asyncio.run(live())
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path, moment: str) -> None:
     process = processes.Process(target=run_that_ends, args=(tmp_path, moment))

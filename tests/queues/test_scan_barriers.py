@@ -91,6 +91,7 @@ class Scanned:
         self.taken = [(barrier, ends) for barrier, ends in self.taken if not self.barriers.has_passed(barrier)]
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("seed", range(60))
 def test_a_barrier_passes_when_all_that_was_readable_is_scanned(seed: int) -> None:
     scan = Scanned(random.Random(seed))

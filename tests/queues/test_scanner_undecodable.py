@@ -76,7 +76,7 @@ async def test_such_a_batch_becomes_one_dead_letter_where_the_group_says_so(orde
         assert scan.queue.done.floor(0) == 5
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
 async def test_an_error_that_is_kept_keeps_nothing_of_what_was_expanded(codec: Codec) -> None:
     log = FakeLog(3)

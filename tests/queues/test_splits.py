@@ -36,6 +36,7 @@ def move_all(queue: Queue, lanes: dict[int, bytes]) -> None:
 SEEDS = 60
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("settings", [{}, PRIORITIES], ids=["plain", "priorities"])
 def test_random_runs_are_like_the_model(settings: dict[str, Any]) -> None:
     for seed in range(SEEDS):
@@ -123,6 +124,7 @@ PLANTS = [
 ]
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_planted_bug_is_noticed(plant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)

@@ -97,6 +97,7 @@ def is_in_order(worked: list[tuple[bytes | None, int]]) -> bool:
     )
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "error", [CorruptLogError("damaged"), PartitionOfflineError("broken"), OverloadedError("late")]
@@ -121,6 +122,7 @@ async def test_records_that_cannot_be_read_wait_until_they_can(
         assert described.partitions[0].error is None
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_partition_whose_scan_cannot_read_is_served_again_when_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, caplog: pytest.LogCaptureFixture

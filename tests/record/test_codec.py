@@ -245,6 +245,7 @@ def test_the_hand_made_batch_without_damage_is_read() -> None:
     assert list(decode_batch(batch_of(count=0))) == []
 
 
+@pytest.mark.prove
 @given(new_records, codecs, st.data())
 def test_flipped_bytes_never_raise_anything_else(records: list[NewRecord], codec: Codec, data: st.DataObject) -> None:
     batch = bytearray(encode_batch(records, codec=codec))

@@ -149,7 +149,7 @@ def _flip(path: Path, bit: int) -> None:
         file.write(bytes([byte ^ 1 << bit % 8]))
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("field", HEADER_FIELDS)
 def test_a_flipped_bit_that_no_crc_covers_ends_the_reading(filled: Filled, field: str) -> None:
     chance = random.Random(seed := random.randrange(1 << 30))
@@ -179,6 +179,7 @@ def test_a_log_tells_what_a_reader_has_met(filled: Filled) -> None:
     _flip(place.path, place.position * 8)
 
 
+@pytest.mark.prove
 def test_a_flipped_bit_of_how_many_offsets_a_batch_has_ends_the_reading(filled: Filled) -> None:
     for place, bit in itertools.product(filled.sampled(), DELTA_BITS):
         _flip(place.path, place.position * 8 + bit)
@@ -188,6 +189,7 @@ def test_a_flipped_bit_of_how_many_offsets_a_batch_has_ends_the_reading(filled: 
             _flip(place.path, place.position * 8 + bit)
 
 
+@pytest.mark.prove
 def test_a_lookup_by_time_does_not_pass_over_damage(filled: Filled) -> None:
     for place, bit in itertools.product(filled.sampled(), itertools.chain(*HEADER_FIELDS.values())):
         _flip(place.path, place.position * 8 + bit)

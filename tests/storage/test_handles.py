@@ -140,6 +140,7 @@ print(len(shared))
 """
 
 
+@pytest.mark.prove
 def test_many_partitions_work_with_few_descriptors(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", MANY_PARTITIONS, str(tmp_path)],

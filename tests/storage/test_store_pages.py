@@ -42,6 +42,7 @@ def good() -> Iterator[Path]:
         yield directory / "meta"
 
 
+@pytest.mark.prove
 def test_damage_is_told_and_ends_no_process(good: Path) -> None:
     seed = random.randrange(1 << 32)
     with fast_directory() as work:
@@ -92,6 +93,7 @@ def test_a_page_in_use_that_is_listed_as_free_would_be_written_over(good: Path, 
         check_pages(tmp_path / "data.mdb", TABLES)
 
 
+@pytest.mark.prove
 def test_no_flipped_bit_in_the_header_of_a_page_takes_rows_away(good: Path, tmp_path: Path) -> None:
     """A page says in bytes 12 and 13 how many entries it has, and LMDB believes it."""
     content = (good / "data.mdb").read_bytes()

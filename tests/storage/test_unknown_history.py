@@ -126,6 +126,7 @@ def _overwrite(path: Path, position: int, content: bytes) -> None:
         file.write(content[: path.stat().st_size - position])
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("history", HISTORIES)
 def test_what_good_batches_follow_is_not_cut_off(tmp_path: Path, history: str, kind: str) -> None:
@@ -149,6 +150,7 @@ def test_what_good_batches_follow_is_not_cut_off(tmp_path: Path, history: str, k
         assert unknown.contents() == damaged, (seed, number)
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("bit", range(8 * OFFSET_BYTES))
 def test_an_offset_that_no_program_wrote_there_ends_no_start(tmp_path: Path, bit: int) -> None:
     """Where gaps are allowed, a batch may lie at any offset, but no further than its segment reaches."""
@@ -162,6 +164,7 @@ def test_an_offset_that_no_program_wrote_there_ends_no_start(tmp_path: Path, bit
     assert unknown.contents() == damaged
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("history", HISTORIES)
 @pytest.mark.parametrize("kind", ["torn", "garbage", "zeros", "whole"])
 def test_a_tail_with_nothing_good_behind_is_cut_off_and_told(

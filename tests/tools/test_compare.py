@@ -226,6 +226,7 @@ def test_a_peer_that_is_not_installed_is_left_out_with_how_to_install_it() -> No
     assert found.left_out == [f"{absent.title}: no-such-server not found; {absent.install}"]
 
 
+@pytest.mark.prove
 def test_a_server_that_does_not_start_is_left_out_with_its_last_words(tmp_path: Path) -> None:
     from compare.peers.server import ServerProcess
 

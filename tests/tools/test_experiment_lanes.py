@@ -98,6 +98,7 @@ def test_more_records_than_there_are_flights_is_a_wrong_call(tmp_path: Path) -> 
     assert "27,004 flights" in result.stderr.decode()
 
 
+@pytest.mark.prove
 def test_a_page_that_was_there_stays_until_another_one_is_written(tmp_path: Path) -> None:
     page, missing = tmp_path / "page.html", tmp_path / "missing" / "page.html"
     page.write_text("precious")

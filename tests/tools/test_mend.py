@@ -207,6 +207,7 @@ def test_a_broker_in_the_data_directory_is_noticed(stopped: StoppedPartition) ->
     assert not is_held(stopped.data_dir)
 
 
+@pytest.mark.prove
 def test_a_broker_serves_what_a_repair_left() -> None:
     with logbroker.embedded() as broker:
         with Admin(broker.address) as admin:

@@ -305,6 +305,7 @@ def check(stopped: StoppedPartition, *, accept_gaps: bool, good: dict[int, bytes
     stopped.disk.kill()
 
 
+@pytest.mark.prove(keep=3)
 @BOTH
 @pytest.mark.parametrize("damage", LOSING + LOSSLESS, ids=lambda damage: damage.__name__)
 def test_a_partition_is_whole_again(stopped: StoppedPartition, damage: Damage, accept_gaps: bool) -> None:
@@ -438,7 +439,7 @@ class _Killed(BaseException):
     pass
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @BOTH
 @pytest.mark.parametrize(
     "damage",
@@ -551,7 +552,7 @@ def test_random_damage_is_repaired(stopped: StoppedPartition, seed: int) -> None
     assert stopped.disk.values()[-1] == b"next"
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @BOTH
 def test_a_broker_serves_what_a_repair_left_and_tells_who_read_further(accept_gaps: bool) -> None:
     with logbroker.embedded() as broker:

@@ -55,6 +55,7 @@ def test_nothing_is_written(stopped: StoppedPartition) -> None:
     assert state() == before
 
 
+@pytest.mark.prove
 def test_each_bit_of_a_header_counts(stopped: StoppedPartition) -> None:
     log = stopped.logs()[1]
     position = batch_positions(log)[3]
@@ -284,7 +285,7 @@ def test_an_index_cut_short_or_too_long_or_gone(stopped: StoppedPartition, suffi
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
-        ("partition.metadata", b"version: 0\ntopic_id: PyNAxPtbSIqTSRdyGmbyYw\n", "it is of topic"),
+        ("partition.metadata", b"version: 0\ntopic_id: PyNAxPtbSIqTSRdyGmbyYw\n", "it belongs to topic"),
         ("partition.metadata", b"version: 1\n", "version 0"),
         ("partition.metadata", b"", "version 0"),
         ("leader-epoch-checkpoint", b"0\n1\n0 1\n", "begins at 1"),
@@ -373,6 +374,7 @@ def test_a_broker_that_has_yet_to_complete_an_index_is_no_damage(
         assert wrong(report) == []
 
 
+@pytest.mark.prove
 def test_garbage_behind_a_clean_stop_is_no_torn_write(tmp_path: Path) -> None:
     """As the broker takes it: the partition is offline."""
     with embedded(tmp_path / "data") as broker, Admin(broker.address) as admin, Producer(broker.address) as producer:
@@ -417,6 +419,7 @@ def test_a_write_caught_half_done_is_no_damage(tmp_path: Path, monkeypatch: pyte
     assert steps == []
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("ending", ["deleted before", "deleted", "made again"])
 def test_a_topic_that_is_deleted_meanwhile_is_no_damage(tmp_path: Path, ending: str) -> None:
     data_dir = tmp_path / "data"
@@ -441,6 +444,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_no_damage(tmp_path: Path, ending: 
     ]
 
 
+@pytest.mark.prove
 def test_a_directory_that_somebody_removes_beside_a_broker_is_damage(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with embedded(data_dir) as broker, Admin(broker.address) as admin, Producer(broker.address) as producer:

@@ -13,7 +13,7 @@ from logbroker.tools.experiments.keys import key_name
 from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun, calibrated
 
 ENOUGH: Final = 0.9
-"""The share of the best rate from which on more partitions do not count as helpful."""
+"""A partition count that reaches this share of the best rate is enough: more partitions hardly help."""
 
 SKEW_NAMES: Final = {
     "uniform": "with keys that are all alike",
@@ -105,7 +105,7 @@ def _hot_keys(runs: Sequence[ScalingRun]) -> list[str]:
             f"{_capital(SKEW_NAMES[skew])}, {key_name(hottest).decode()} is hot: {run.hottest_key_share:.0%} of the"
             " records. They go one after the other, whoever takes them: however many partitions and consumers there"
             f" are, about {1 / (run.hottest_key_share * service.per_worker):,.0f} records/s of all keys are the most"
-            f" that can be worked off at {1e3 * service.work_seconds:.1f} ms each."
+            f" that can be processed at {1e3 * service.work_seconds:.1f} ms each."
         )
     return said
 

@@ -1,4 +1,4 @@
-"""The rate that consumers can work off: the hottest consumer, or the hottest key, limits it.
+"""The rate that consumers can keep up with: the hottest consumer, or the hottest key, limits it.
 
 In a consumer group a partition belongs to one consumer, so the consumer with the largest share of the records decides.
 In a queue group by key, any worker takes any key, but one record of a key at a time. So the limit is either all workers

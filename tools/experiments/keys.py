@@ -64,7 +64,7 @@ def draw_keys(shares: Sequence[float], records: int, seed: int) -> list[int]:
 
 
 def second_key(record: int) -> bytes:
-    """Return the second key of this record of a split key, which are numbered from 0."""
+    """Return the second key of a record. `record` is its number among the records of the split key, from 0 on."""
     return key_name(record % SECOND_KEYS)
 
 

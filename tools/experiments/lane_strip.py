@@ -14,7 +14,7 @@ from logbroker.tools.experiments import metrics
 from logbroker.tools.experiments.metrics import Finish, busy_shares, percentile
 
 RECENT: Final = 512
-"""Number of finished records that the tracer can show."""
+"""Maximum number of finished records that the line "finished" of the live display can show."""
 _WINDOW_SECONDS: Final = 0.5
 """The shortest time over which the live throughput and the busy workers are counted."""
 _WINDOW_WORKS: Final = 4.0

@@ -22,7 +22,7 @@ from logbroker.tools.experiments.worker_process import WorkerJob
 FEW_KEYS: Final = 4
 MANY_KEYS: Final = 100
 HOT_KEYS: Final = 80
-"""Number of the 100 keys that are one key in the strips with a hot key. They are its second keys."""
+"""In the strips with a hot key, this many of the 100 keys are one key, the hot one. They are its second keys."""
 HOT_KEY: Final = 2
 """The hot key. Its colour is not like red, which means disorder."""
 SPLIT_INTO: Final = 8

@@ -151,8 +151,8 @@ def hottest_key_rate(demand: Demand, service: Service) -> float:
 
 def split_plan(demand: Demand, service: Service) -> SplitPlan | None:
     """Return the smallest split of the hottest keys with which a queue group meets the target, or None if no key is too
-    hot for it, or splits are not enough. `service` is that of a queue group. The second keys are 100 with equal shares:
-    in the median of several placements, the busiest sub-lane decides."""
+    hot for it, too many keys are, or splits are not enough. `service` is that of a queue group. The plan assumes 100
+    second keys with equal shares, and takes the busiest sub-lane in the median of several placements."""
 
     def is_too_hot(share: float) -> bool:
         return queueing.utilisation(demand.rate * share, service.per_key, 1) > demand.target

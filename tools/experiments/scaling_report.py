@@ -24,7 +24,7 @@ adding partitions and consumers help, and what do hot keys do to it? Here it was
 on a real broker, on one machine, for each combination below. Work takes its time by sleeping.
 """
 _RUNS: Final = """
-Each run has two parts. First a backlog is worked off as fast as possible. This gives the throughput, and the share of
+Each run has two parts. First a backlog is drained as fast as possible. This gives the throughput, and the share of
 their time in which consumers were idle. Then records arrive at a steady rate, 60 % of this throughput. This gives the
 latency p99 (99 of 100 records are finished within it) and the utilisation, the share of their time in which consumers
 work. A part lasts about a second, so p99 comes from a few records, or only from the slowest one. There are 100 keys.

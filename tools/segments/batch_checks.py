@@ -67,7 +67,6 @@ def place_fault(
     """Return the reason why a sound batch cannot come where `expected_offset` is expected, or None if it can.
 
     `leader_epoch` is the leader epoch of the batch before.
-
     """
     if header.base_offset < expected_offset:
         return f"offset {header.base_offset} goes back, {expected_offset} should follow"

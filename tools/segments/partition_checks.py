@@ -65,7 +65,6 @@ def unknown_epochs(
 
     After these, it may have epochs that began since the recovery point: epochs of batches, and one at the end of the
     log, if nothing was appended since. `runs` None means that not all batches are known.
-
     """
     known = checkpoint.epochs
     if not known:
@@ -135,7 +134,6 @@ def indexes_are_complete(checkpoint: PartitionCheckpoint | None, base_offset: in
 
     A broker writes the first bytes of the next segment before it completes the indexes of this one. It syncs both
     before the recovery point moves into the next segment.
-
     """
     if checkpoint is None:
         return not live
@@ -148,7 +146,6 @@ def is_torn_tail(fault: Fault, synced: int | None, *, last_segment: bool, power_
     `synced` is the number of bytes of the segment below the recovery point, or None if it is unknown. `power_cut` says
     that the machine has restarted since, so that any unsynced bytes may be gone. Otherwise only the last write can be
     torn.
-
     """
     if fault.end == fault.position:
         return False

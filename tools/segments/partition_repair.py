@@ -435,7 +435,8 @@ class _Surveyor:
         return True
 
     def _is_astray(self, kept: Kept, position: int, header: BatchHeader, next_base: int | None) -> bool:
-        """Whether a flipped bit, not a gap, explains the offset of a segment's last batch: no batch behind it tells.
+        """Whether a flipped bit, not a gap, explains the offset of a segment's last batch. No batch behind it can show
+        that its offset is right.
 
         `next_base`: the offset at which the next segment begins.
         """

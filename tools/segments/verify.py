@@ -268,11 +268,13 @@ class _PartitionVerification:
         else:
             number = owner_of(str(self._partition.directory), found.topic_id).partition
             if topic_id is not None and found.topic_id != topic_id:
-                of = f"topic {topic_id_text(found.topic_id)}, the directory's name of {topic_id_text(topic_id)}"
-                self._tell(Severity.ERROR, str(path), f"it is of {of}")
+                of = (
+                    f"topic {topic_id_text(found.topic_id)}, but its directory to {topic_id_text(topic_id)} by its name"
+                )
+                self._tell(Severity.ERROR, str(path), f"it belongs to {of}")
             elif found.partition >= 0 and found.partition != number:
-                of = f"partition {found.partition}, the directory's name of {number}"
-                self._tell(Severity.ERROR, str(path), f"it is of {of}")
+                of = f"partition {found.partition}, but its directory to partition {number} by its name"
+                self._tell(Severity.ERROR, str(path), f"it belongs to {of}")
 
     def _check_epochs(self, end_offset: int, *, is_complete: bool) -> None:
         path = self._partition.directory / EPOCHS_NAME

@@ -1,5 +1,6 @@
 """The log engine of one process on one machine: the only user of `logbroker.storage`.
 
-The event loop decides on offsets, order and what is readable. Threads then do the file work; if file work fails, the
-broker stops. See docs/ARCHITECTURE.md, "Threads".
+The event loop decides on offsets, order and what is readable. Threads do most of the file work, above all syncs; writes
+that need no sync are done on the event loop. If a write or a sync fails, the broker stops. See docs/ARCHITECTURE.md,
+"Threads".
 """

@@ -7,9 +7,9 @@ below it                        writes that take room: appends, topics, partitio
 below half of it                also writes that process existing records: commits of offsets, sessions, other
                                 settlements
 
-Free files (inodes) count in the same way, against KEPT_FILES: whatever makes files is refused before none is left. The
-indexes of new segments are made later, without being asked, so they count from the beginning.
-Writes that make room, or that follow from earlier decisions, are never refused.
+Free files (inodes) are checked in the same way, against KEPT_FILES. Indexes of new segments are created later, without
+a check, so they are counted as soon as the segment exists. Writes that make room, or that follow from earlier
+decisions, are never refused.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _log = logging.getLogger(__name__)
 
 _MEASURE_AGAIN_SECONDS: Final = 0.1
 KEPT_FILES: Final = 1000
-"""Files that are kept free for what is not refused: a start makes one (issued-numbers) and, after a crash, up to three
-in each partition that it cuts. If there are too many of them, indexes stay in memory."""
+"""Number of files that are kept free for writes that are never refused. A start creates one file (issued-numbers) and,
+after a crash, up to three in each partition whose log it cuts. If even these files do not suffice, indexes stay in
+memory."""
 FILES_OF_PARTITION: Final = 6
 """Directory, partition.metadata, leader-epoch-checkpoint, and the three files of the first segment."""
 FILES_OF_SEGMENT: Final = 3
@@ -49,7 +50,7 @@ class DiskSpace:
     """Free bytes and files of the disk: measured now and then, and counted down in between.
 
     A write that finds the disk full is fatal, because it may have left a part of its bytes. So the mark must leave room
-    for everything that is written besides the records: indexes, metadata, accepted appends, and other programs.
+    for everything else that may be written: accepted appends, indexes, metadata, and the files of other programs.
     """
 
     def __init__(
@@ -69,11 +70,12 @@ class DiskSpace:
         self._free_bytes = 0
         self._free_files: float = 0
         self._unwritten_bytes = 0
-        """Bytes of `taken` blocks that have not ended: a measurement cannot see them."""
+        """Bytes of `taken` blocks that have not ended. They may not be on the disk yet, so each measurement subtracts
+        them."""
         self._measured_at = 0.0
         self._refused: dict[DiskUse, dict[str, int]] = {}
-        """Uses that were refused, as a log message said, with the fewest bytes and files that were asked for. There is
-        room again when that much fits: less would be told in turns with refusals."""
+        """Uses whose refusal was logged, each with the smallest number of bytes and files that was refused. The log
+        says that there is room again only when that much fits; otherwise both messages could alternate."""
         self.measure()
 
     def measure(self) -> None:
@@ -125,7 +127,7 @@ class DiskSpace:
 
     def check(self, size_bytes: int = 0, use: DiskUse = DiskUse.TAKES_ROOM, files: int = 0) -> None:
         """Raise DiskFullError if this many more bytes or files would leave less than this use of the disk must leave.
-        If it makes no `files`, free files do not matter. Makes a few system calls a second."""
+        With `files` 0, free files do not matter. Makes a few system calls a second."""
         # Other programs write, too, and each of them may fill the disk in a second.
         if time.monotonic() - self._measured_at > _MEASURE_AGAIN_SECONDS:
             self.measure()
@@ -160,7 +162,7 @@ class DiskSpace:
         least = refused.get(what)
         if least is None or asked < least:
             refused[what] = asked
-            # One request may ask for more than the disk ever has: what comes after it is told, too.
+            # A request may ask for more than the disk ever has. So a later refusal of half as much is logged, too.
             if least is None or 2 * asked <= least:
                 _log.warning("%s: %s", _REFUSED[use], text)
         return DiskFullError(text)

@@ -86,7 +86,7 @@ class LocalEngine:
         self._deletion = deletion
         self._helpers = helpers
         self._indexing: dict[Partition, asyncio.Future[None]] = {}
-        """Partitions for whose active segments a thread makes the index, or has failed to."""
+        """Partitions whose active segment has lost its index. A thread is making it anew, or has failed to."""
         self._failure = failure
         self._max_bytes_in_flight = config.max_produce_bytes_in_flight
         self._bytes_in_flight = 0
@@ -287,7 +287,8 @@ class LocalEngine:
             raise self._no_index(partition) from None
 
     def _no_index(self, partition: Partition) -> LogbrokerError:
-        """Let a thread make the index of a partition's active segment. Return the error of an append meanwhile."""
+        """Let a thread make the index of a partition's active segment. Return the error for appends until it is
+        made."""
         made = self._indexing.get(partition)
         if made is None:
             made = asyncio.ensure_future(self._helpers.read(partition.log.load_active))
@@ -307,7 +308,7 @@ class LocalEngine:
             self._indexing.pop(partition, None)
             if isinstance(error, Exception) and not partition.closed:
                 _log.error("the index of %s cannot be made, and is tried again: %r", partition.name, error)
-        # Any other error stays for the next append to report.
+        # A LogbrokerError stays in `_indexing`: the next append reports it.
 
     def _stale(self, item: Append) -> StaleGenerationError | None:
         current = self._changes.generation(item.topic_id)

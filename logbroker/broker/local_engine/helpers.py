@@ -2,7 +2,7 @@
 kinds.
 
 lookups   offsets by time: they read and decode, and any number of callers may ask for them
-reads     records that are not in the page cache
+reads     records that are not in the page cache, and indexes that are made anew
 changes   directories and files of new and opened topics, segments that retention removes, checkpoints,
           rows of groups: a few at a time, and callers wait for them
 removals  files of deleted topics: may take long, and only the deleting caller waits

@@ -1,11 +1,11 @@
 """Numbers that are never given out twice: receipts and fencing tokens of queue groups, and producer ids.
 
-The end of the numbers given out is kept in two places, and the higher end counts: in the metadata store, and in a file
-beside it (`storage.issued_numbers`), which is not reset when a backup is restored. Both are synced before a number
-below a new end is given out. At each start, all numbers also begin above a number made from the wall clock. So if the
-clock is right, numbers do not repeat even if the file is lost, or the whole data directory is restored from a copy.
-Producer ids also begin above all ids that any partition remembers: another broker may have given them out, if its log
-was taken over.
+The end of the numbers given out is kept in two places: in the metadata store, and in a file beside it
+(`storage.metadata.issued_numbers`), which is not reset when a backup is restored. A start uses the higher one of the
+two. Both are synced before a number below a new end is given out. At each start, all numbers also begin above a number
+made from the wall clock. So if the clock is right, numbers do not repeat even if the file is lost, or the whole data
+directory is restored from a copy. Producer ids also begin above all ids that any partition remembers: another broker
+may have given them out, if its log was taken over.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from logbroker.storage.partition_checkpoint import BROKER, PRODUCERS
 NEXT_ID_KEY: Final = b"next-id"
 NEXT_RECEIPT_KEY: Final = b"next-receipt"
 RECEIPTS_PER_MS_BITS: Final = 12
-"""Bits for the numbers of one millisecond, always enough. Today's numbers fit into the 53 bits that a double holds
-exactly."""
+"""Bits for the numbers of one millisecond. No broker gives out as many. Today's numbers fit into the 53 bits that a
+double holds exactly."""
 PRODUCER_IDS_PER_MS_BITS: Final = 20
 _NUMBER_BYTES: Final = 8
 MAX_FROM_CLOCK: Final = 1 << 62

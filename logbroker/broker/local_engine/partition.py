@@ -17,7 +17,8 @@ from logbroker.types import Durability, PartitionKey
 
 
 class Listener(Protocol):
-    """A listener that is notified when the high watermark of a partition moved, or the partition was closed."""
+    """A listener that is notified when the high watermark of a partition has moved, the topic has grown, or the
+    partition was closed."""
 
     def notify(self, key: PartitionKey) -> None: ...
 
@@ -81,7 +82,8 @@ class Partition:
         self._pool = pool
         self._failure = failure
         self._writing = False
-        """Whether a thread is writing a group, and syncing it."""
+        """Whether a thread has the partition, to write and sync a group or only to sync. The event loop then writes
+        nothing."""
         self._syncing = False
         """Whether a thread is syncing written batches; the event loop may write meanwhile."""
         self._sync_wanted = False
@@ -108,9 +110,9 @@ class Partition:
         return covered_offset >= log.log_end_offset or self._failure.error is not None
 
     def expect(self, durability: Durability | None, pending: Pending) -> None:
-        """Let a call wait until all appends staged so far are as durable as it requests.
+        """Let a call wait until all appends staged so far are as durable as the call requests.
 
-        These include its own batch; if its batch is a duplicate, the original may be among them.
+        These appends include the batch of the call. A duplicate is not staged, but its original may still be waiting.
         """
         pending.expect_one()
         waiter = _Waiter(self.log.log_end_offset, pending)
@@ -153,7 +155,11 @@ class Partition:
         return self._writing or self._syncing or self.log.has_staged
 
     async def checkpoint(self) -> PartitionCheckpoint:
-        """Return a present recovery point, without delaying appends that need no sync."""
+        """Return a current recovery point.
+
+        If the topic's appends need no sync and no thread writes or syncs, the event loop goes on writing appends
+        meanwhile. Otherwise this is `settle`.
+        """
         if self.log.config.durability is Durability.SYNCED or self._writing or self._syncing:
             return await self.settle()
         self._check_alive()

@@ -114,7 +114,7 @@ class PartitionTable:
             self._must_look = True
 
     def open_all(self, topics: Sequence[Topic], *, stopped_cleanly: bool) -> list[Write]:
-        """Open and add all partitions of these topics, with recovery; for the start. Blocks.
+        """Open, recover and add all partitions of these topics, at the start of the broker. Blocks.
 
         Return the recovery points that differ from the stored ones. They must be committed before the first append.
         """
@@ -127,8 +127,8 @@ class PartitionTable:
     def open(self, topic: Topic, first: int = 0) -> tuple[Sequence[Partition | PartitionOfflineError], list[Write]]:
         """Open a topic's new partitions, from number `first` on. Blocks; any thread.
 
-        Return the partitions, for `put`, and recovery points as `open_all` does. Raises CorruptLogError if one of them
-        cannot be opened: no new partition is offline.
+        Return the partitions, for `put`, and recovery points as `open_all` does. Raises CorruptLogError if a partition
+        cannot be opened: a new partition is never added as offline.
         """
         wanted = [(topic, number) for number in range(first, topic.partitions)]
         opened, rows = self._open(wanted, stopped_cleanly=False)
@@ -143,8 +143,9 @@ class PartitionTable:
         self._by_topic.setdefault(topic_id, []).extend(opened)
 
     def limit_producers(self, max_producers: int) -> None:
-        """If all partitions together remember more than `max_producers` idempotent producers, let the partitions that
-        remember the most forget some. They keep 31/32 of the limit, so that this does not happen at each append."""
+        """If the partitions together remember more than `max_producers` idempotent producers, shorten the memory of the
+        partitions with the most producers. 31/32 of the limit are then left in all, so that this does not happen at
+        each append."""
         if self.producer_count.value > max_producers:
             partitions = list(self)
             level = common_level([partition.log.producer_count for partition in partitions], max_producers * 31 // 32)
@@ -186,8 +187,8 @@ class PartitionTable:
                 if not is_current:
                     outdated[key] = producers.get(key, [])
                 open_one = partial(self._open_one, topic, number, checkpoint, is_current, stopped_cleanly)
-                # Tails are read, written and synced in parallel. Without a tail, threads would only take the
-                # interpreter from each other.
+                # Tails are read, written and synced in parallel. Partitions without a tail are opened on this thread:
+                # more threads would only compete for the interpreter.
                 directory = str(self._data_dir.partition_dir(topic.name, number))
                 has_tail = probably_has_tail(directory, self._files, checkpoint)
                 opening.append(threads.submit(open_one).result if has_tail else open_one)

@@ -8,7 +8,7 @@ from logbroker.broker.local_engine.numbers import Issued
 from logbroker.errors import InvalidRequestError
 
 BLOCK = 1000
-"""Number of ids that are reserved at once. Unused ids are skipped when the broker stops."""
+"""Number of ids that are reserved at once. When the broker stops, the unused ids of the block are lost."""
 MAX_EPOCH = 32_767
 
 

@@ -15,7 +15,7 @@ STATE = "state"
 MAX_SCOPE_BYTES = 255
 MAX_KEY_BYTES = 255
 _ROW_BYTES = 64
-"""Counted for a row besides its key and value. Twice the whole is counted: pages are half full after a split, a
+"""Bytes counted for a row besides its key and value. The sum is doubled, because pages are half full after a split, a
 transaction writes each changed page to a new place, and a value of more than half a page takes whole pages."""
 
 

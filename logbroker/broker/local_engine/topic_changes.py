@@ -210,7 +210,7 @@ class TopicChanges:
         return topic
 
     async def close(self) -> None:
-        """Wait for the change under way; no other begins."""
+        """Wait for the change under way, and let no other begin."""
         await self._lock.acquire()
 
     @_to_the_end
@@ -270,7 +270,7 @@ class TopicChanges:
         old = [self._partitions.get(topic.id, number) for number in range(topic.partitions)]
         self._growing.add(topic.id)
         try:
-            # Keyed appends of the old generation are refused from here on, so no key gets a record after these ends.
+            # Keyed appends of the old generation are refused from here on: all its keyed records are below these ends.
             end_offsets = [partition.log.log_end_offset for partition in old]
             # The records before these ends must be on disk before a row mentions the ends.
             await _settle(old)

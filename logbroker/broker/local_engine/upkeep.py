@@ -31,8 +31,8 @@ MAX_LAG_BATCHES: Final = 200_000
 _ASK_SHARE: Final = 1 / 8
 """Share of MAX_LAG_BYTES or MAX_LAG_BATCHES at which recovery points are requested."""
 _ASK_BYTES_OF_PARTITION: Final = 128 * 1024
-"""Minimum bytes appended per changed partition, on average, before recovery points are requested at `_ASK_SHARE`: each
-recovery point costs a sync."""
+"""At `_ASK_SHARE`, recovery points are requested only if the changed partitions got at least this many bytes each, on
+average: each recovery point costs a sync."""
 _FIRST_APPEND_BYTES: Final = 16 * 1024
 """Bytes that the files of a partition take on disk besides its records, counted at its first change after each
 checkpoint."""
@@ -143,7 +143,8 @@ class Upkeep:
         lag_bytes, lag_batches = self._lag_bytes, self._lag_batches
         try:
             await self._store_recovery_points(partitions)
-        except BaseException:  # A stop may cancel this call. Its last checkpoint must then cover these partitions, too.
+        except BaseException:
+            # A stop cancels this call. The last checkpoint of the stop must cover these partitions, too.
             self._changed |= partitions
             raise
         self._lag_bytes -= lag_bytes

@@ -10,8 +10,8 @@ from logbroker.types import PartitionKey
 
 
 class LocalWatch:
-    """The `logbroker.engine.Watch` of this engine: a listener on each partition, and the partitions that have new
-    records."""
+    """The `logbroker.engine.Watch` of this engine. Listens to the partitions that were added, and collects those that
+    notified it."""
 
     def __init__(self, partitions: PartitionTable, wake: Callable[[], None]) -> None:
         self._partitions = partitions

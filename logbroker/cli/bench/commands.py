@@ -142,7 +142,11 @@ def produce(
     "--response-bytes", kind=Whole(1, 3 * MIB), default=MIB, metavar="BYTES", help="Maximum size of a response."
 )
 @number_option("--records", kind=Whole(1), help="Read N records through one Python Consumer instead.")
-@click.option("--merged", is_flag=True, help="With --records: as one stream in order, beside a plain loop.")
+@click.option(
+    "--merged",
+    is_flag=True,
+    help="With --records: read all partitions as one stream in order, and compare that with a plain loop.",
+)
 @_value_option
 @_ceiling_option
 @shared_options
@@ -246,7 +250,7 @@ def seek(gigabytes: float, count: int, **shared: Any) -> None:
 @number_option("--seconds", kind=Real(0.1), default=5.0, metavar="SECONDS", help="Duration of a round.")
 @shared_options
 def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
-    """Measure calls that need no disk while batches are appended.
+    """Measure calls that need no disk, while batches are appended.
 
     \b
     Examples:
@@ -275,8 +279,8 @@ def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
     default=(0.0, 64.0),
     multiple=True,
     metavar="MIB",
-    help="MiB appended before the kill. The broker may store recovery points early, so that fewer are above them: the "
-    "row says how many. Repeatable.",
+    help="MiB appended before the kill. If the broker stores recovery points during the appends, less than this lies"
+    " after the last ones; the row shows how much. Repeatable.",
 )
 @number_option(
     "--batch-bytes",

@@ -31,8 +31,9 @@ from logbroker.tools.bench.groups import convoy as costs
 def convoy(keys: int, handlers: int, records: int, work_ms: float, only: Sequence[str], **shared: Any) -> None:
     """Measure the queues per key of a convoy in one program.
 
-    work: records per second while each record takes its time, beside one record at a time; the ratio says how many
-    times faster the convoy is. overhead: the CPU time of a record whose handler does nothing, beside a loop.
+    work: records per second with --work-ms per record, compared with a loop that handles one record at a time; the
+    ratio says how many times faster the convoy is. overhead: CPU time per record with an empty handler, compared with a
+    loop.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="DIR",
             help="Directory for the data; its disk is measured.  [default: the temporary directory]",
         ),
-        number_option("--rounds", kind=Whole(1), default=3, help="Rounds of each measurement; the median counts."),
+        number_option("--rounds", kind=Whole(1), default=3, help="Rounds of each measurement; the median is shown."),
     ):
         command = option(command)
     return command

@@ -71,7 +71,7 @@ def priority(
     merge: records per second from a growing number of partitions, delivered by urgency and then by age. rebuild: the
     time to index the waiting records after a restart, with and without the files that the group keeps beside the log.
     urgent: how soon a record that is more urgent than all waiting ones is delivered, with and without a free worker.
-    With --work-ms 0, the workers that are not free keep all cores busy.
+    With --work-ms 0, the busy workers use all CPU cores.
 
     \b
     Examples:

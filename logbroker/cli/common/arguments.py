@@ -1,8 +1,8 @@
 """Parsing of command-line arguments: texts, numbers and paths.
 
 Every command parses its numbers, texts and paths with the types below; a test that walks all commands checks this. They
-refuse bytes that are not UTF-8, numbers that do not fit into a message of the API, `nan` and an empty path, so no
-command has to check for these.
+refuse text that is not UTF-8 (except where `BytesType` or `PathType` allows it), numbers that do not fit into a message
+of the API, `nan` and an empty path. So no command has to check for these.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ PARTITION: Final = Whole()
 
 
 def take_texts_as_utf8(command: click.Command) -> None:
-    """Set the type of arguments and options that have none to TextType, in a command and its subcommands."""
+    """Give TextType to all plain text arguments and options of a command and its subcommands."""
     for parameter in command.params:
         if type(parameter.type) is click.types.StringParamType:
             parameter.type = TextType()

@@ -12,7 +12,8 @@
   processes of that session are killed, also those in process groups that the command made (`timeout`, `set -m`).
 - A guard, which is a small separate process, kills the running commands if this process dies without cleaning up
   (SIGKILL). The guard is told of each command before the command begins.
-- One thread starts, waits for and kills each process, so a signal never reaches another process that got the same id.
+- Each process is started, waited for and killed by one and the same thread. So a signal never reaches another process
+  that got the same id.
 - No code runs between fork and exec (no `preexec_fn`), because a thread of gRPC may hold any lock at that moment.
 """
 
@@ -42,13 +43,13 @@ _LAST_READ_BYTES: Final = 1024 * 1024
 _LOOK_SECONDS: Final = 0.25
 """The time between two checks whether the result of a command is still wanted."""
 _POLL_SECONDS: Final = 0.02
-"""The time between two checks whether a process has ended. Needed only on systems that do not report its end; Linux
-does."""
+"""The time between two checks whether a process has ended, on systems that do not report its end (Linux does), and
+between two checks whether the reader of our standard error has room again."""
 _DEATH_SECONDS: Final = 5.0
 """A process that has not ended this long after it was killed hangs in the system. It is not waited for."""
 _MAX_BACKGROUND: Final = 64
-"""Maximum number of ended commands from whose background processes standard error is still read. Background processes
-of further commands get an error when they write there."""
+"""After a command has ended, its background processes can go on writing to standard error, because we go on reading it.
+This is done for at most this many ended commands; background processes of others get an error when they write there."""
 _KILL_ROUNDS: Final = 5
 
 _GUARD: Final = """
@@ -114,7 +115,8 @@ class CommandRunner:
             os.write(self._stop_write, b"x")  # The byte is never read, so every waiter sees it.
 
     def run(self, value: bytes, environment: Mapping[bytes, bytes], is_wanted: Callable[[], bool]) -> CommandOutcome:
-        """Run the command with `value` on its standard input, until it ends or `is_wanted` returns False.
+        """Run the command with `value` on its standard input. Kill it at its timeout, at a stop, or when `is_wanted`
+        returns False.
 
         Raises OSError if it cannot be started. E2BIG means that the environment is too large for the system.
         """
@@ -206,7 +208,7 @@ class _Running:
         self._line = b""
         """The unfinished line. It is passed on when it ends."""
         self._behind = b""
-        """Output for which our own reader has no room."""
+        """Output for which our standard error has no room yet."""
         self._selector = selectors.DefaultSelector()
         for fd, event in (
             (process.stdin.fileno(), selectors.EVENT_WRITE),
@@ -224,8 +226,8 @@ class _Running:
                 stream.close()
 
     def wait(self, deadline: float | None, is_wanted: Callable[[], bool]) -> Killer | None:
-        """Write to and read from the command until it ends. Kill it if its time is over or its result is not wanted any
-        more."""
+        """Write to and read from the command until it ends. Kill it if its time is over, at a stop, or if its result is
+        not wanted any more."""
         killed_by: Killer | None = None
         given_up_at = 0.0
         look_at = monotonic() + _LOOK_SECONDS
@@ -266,8 +268,8 @@ class _Running:
         return killed_by
 
     def drain(self) -> None:
-        """Read the rest of the pipe, without waiting for processes that may still write, or for a reader that has
-        stopped reading."""
+        """Read what is left in the pipe. Do not wait for processes that may still write, or for a reader of our
+        standard error that has stopped reading."""
         left = _LAST_READ_BYTES
         while self.stderr is not None and left > 0:
             try:
@@ -299,7 +301,7 @@ class _Running:
             self._close_stdin()
 
     def _read(self) -> None:
-        """Read the available output. Read nothing as long as our own reader has no room."""
+        """Read the available output. Read nothing as long as our standard error has no room."""
         if self._behind:
             if not self._errors.offer(self._behind):
                 return

@@ -18,13 +18,13 @@ from logbroker.cli.common.standard_output import has_room
 _PIECE_BYTES: Final = 4096
 """Maximum bytes of one write. A full pipe has room for them as soon as its reader has read as many."""
 _BEHIND_BYTES: Final = 1024 * 1024
-"""Maximum bytes of standard error that wait for our reader. If more wait, commands have to wait, too."""
+"""Maximum bytes that wait for the reader of our standard error. If more wait, commands have to wait, too."""
 _LOOK_SECONDS: Final = 0.25
 """The time between two checks whether the reader stands still."""
 
 
 class _Told(logging.Handler):
-    """Tells warnings, as lines of this program."""
+    """Shows warnings as lines of this program."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -99,7 +99,7 @@ class ErrorWriter:
 
     @contextmanager
     def telling(self, log: logging.Logger) -> Iterator[None]:
-        """Tell the user the warnings of a logger within the block, also if standard error is no terminal."""
+        """Within the block, show the warnings of a logger on standard error, even if it is no terminal."""
         told = _Told(self.tell)
         log.addHandler(told)
         try:

@@ -1,10 +1,10 @@
-"""The output of every command. The texts of users and programs are escaped here and in
-`terminal`, and nowhere else.
+"""The output of every command. The texts of users and programs are escaped here, in `terminal`
+and, for whole records, in `output_formats`.
 
 A key, a reason, the name of a client or a header may hold anything: escape sequences, bells, line ends that forge a
-line, characters that turn the text around. Commands pass their texts unescaped to this module and to `terminal`
-(tables, progress); both escape them as `logbroker.texts.shown` does. No other module of the package writes to standard
-output or standard error, except those that `tests/house/test_output.py` lists.
+line, characters that reverse the direction of the text. Commands pass their texts unescaped to this module and to
+`terminal` (tables, progress); both escape them as `logbroker.texts.shown` does. No other module of the package writes
+to standard output or standard error, except those that `tests/house/test_output.py` lists.
 
 Bytes for other programs go through `raw_output` unchanged.
 """
@@ -29,7 +29,7 @@ from logbroker.errors import LogbrokerError
 from logbroker.texts import shown, shown_json
 
 PATIENCE_SECONDS: Final = 2.0
-"""How long to wait for a reader of standard error that takes nothing."""
+"""How long to wait for a reader of standard error that reads nothing."""
 NOTHING_DONE: Final = "nothing was done"
 """Message of a command whose question was not answered with yes."""
 
@@ -53,10 +53,11 @@ def tell(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Write one line to standard error. It is dropped if that is a full pipe whose reader takes nothing for a while."""
+    """Write one line to standard error. If standard error is a full pipe, and its reader reads nothing for
+    PATIENCE_SECONDS, the line is dropped."""
     with suppress(
         OSError, ValueError, OutputError
-    ):  # Flush standard output first, because it was written first. Its errors are reported later.
+    ):  # Standard output was written before this line, so flush it first. Its errors are reported later.
         sys.stdout.flush()
     with suppress(OSError):  # Standard error may be closed, for example after the end of a terminal.
         if not _takes_more(sys.stderr):
@@ -84,12 +85,12 @@ def confirm(question: str) -> None:
 
 
 def write_json(document: object) -> None:
-    """Write one JSON document to standard output."""
+    """Write one JSON document to standard output, indented."""
     sys.stdout.buffer.write(_encoded(document, 2) + b"\n")
 
 
 def write_json_line(document: object) -> None:
-    """Write one JSON document to standard output, as a line."""
+    """Write one JSON document to standard output, on one line."""
     sys.stdout.buffer.write(_encoded(document, 0) + b"\n")
 
 

@@ -1,4 +1,4 @@
-"""Standard output of `logbroker consume`: the values as lines, or the records as JSON lines."""
+"""Standard output of `logbroker consume` and `queue work --print`: values as lines, or records as JSON lines."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 If the reader of a pipe goes away (`| head`, or a pager that is left), the command ends without an error. If standard
 output cannot be written for another reason, the command prints one line and exits with 1. Each case has its own
-exception class, which no other code catches by mistake. After such an exception the command writes nothing more; its
-end still writes what is buffered, if it can.
+exception class, which no other code catches by mistake. After such an exception the command writes nothing more, except
+that it tries to write the buffered output when it ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 _FIRST_PAUSE_SECONDS: Final = 0.00005
 _LAST_PAUSE_SECONDS: Final = 0.01
 _TOLD_AFTER_SECONDS: Final = 5.0
-"""The time after which the user is told, once, that a reader of a pipe takes nothing."""
+"""The time after which the user is told, once, that the reader of a pipe reads nothing."""
 _LAST_WAIT_SECONDS: Final = 0.5
 """The time that a reader has after a stop to make room for buffered output. The rest is dropped."""
 _PIECES: Final = 16
@@ -63,11 +63,11 @@ class _Output(io.FileIO):
     is_missing = False
     """Whether the process was started without standard output (`>&-`)."""
     is_over = False
-    """Whether the process ends. If so, buffered output that cannot be written is dropped."""
+    """Whether the process is ending. If so, buffered output that cannot be written is dropped."""
     is_torn = False
     """Whether a write was interrupted. How much of it was written is unknown, so nothing may be written after it."""
     waits_until: float | None = None
-    """The time (monotonic seconds) until which a reader is waited for, after a stop was requested."""
+    """The time (monotonic seconds) until which writes wait for a reader, after a stop was requested."""
 
     def write(self, data: Any, /) -> int:
         if self.is_torn:
@@ -164,7 +164,7 @@ def output_trouble() -> str:
         return _failed_text(errno.ENOSPC) if is_full else ""
     if stat.S_ISCHR(mode):
         try:
-            os.write(fd, b"")  # A device reports its errors nevertheless.
+            os.write(fd, b"")  # A device reports its errors even if nothing is written.
         except BlockingIOError:
             return ""
         except OSError as error:
@@ -192,8 +192,8 @@ class TakenOutput:
     """Standard output for records that count as delivered only when the reader has taken them.
 
     A pipe may hold more than its reader ever reads: with `| head -1`, hundreds of records. So each piece is written
-    only after the reader has taken the previous piece, however long that takes. `on_slow_reader` is called, once, with
-    a line for the user if that takes several seconds.
+    only after the reader has taken the previous piece, however long that takes. If it takes several seconds,
+    `on_slow_reader` is called once with a line for the user.
 
     Raises OutputFailedError before any record is requested if there is no standard output.
     """
@@ -240,7 +240,7 @@ class TakenOutput:
 
         def watch() -> None:
             poll = select.poll()
-            poll.register(fd, 0)  # It reports errors even without any event.
+            poll.register(fd, 0)  # `poll` reports errors even if no event is requested.
             poll.register(over, select.POLLIN)
             if all(ready != over for ready, _ in poll.poll()):
                 signal.pthread_kill(waiting, signal.SIGPIPE)

@@ -20,7 +20,8 @@ _PUT_OFF_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 0.001
 _INTERVAL_SECONDS: Final = 0.05
 CLEAN_UP_SECONDS: Final = 5.0
-"""Time for a command to end the broker and the processes that it has started, and to remove its directory."""
+"""How long a command may take to end its broker and the other processes that it started, and to remove the broker's
+directory."""
 _HAS_ALARM: Final = hasattr(signal, "setitimer")
 """Windows has no alarm, so stops are neither delayed nor raised again there."""
 
@@ -178,8 +179,8 @@ def stops_are_interrupts(interrupter: Interrupter | None = None) -> Iterator[Non
 
 @contextmanager
 def told_when_stopped(how_far: Callable[[], str]) -> Iterator[None]:
-    """If a stop ends the block, say on standard error how far the command came. What was done must never be more than
-    what `how_far` says, so it counts a step that a stop may have interrupted as one that may have been done."""
+    """If a stop ends the block, say on standard error how far the command came. `how_far` must never report less than
+    was done: it reports a step that the stop may have interrupted as one that may have been done."""
     try:
         yield
     except KeyboardInterrupt:

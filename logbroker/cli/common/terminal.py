@@ -21,7 +21,7 @@ from logbroker.texts import shown
 
 _BETWEEN_COLUMNS: Final = 3
 _FOLDED_WIDTH: Final = 8
-"""The smallest width of a column with text."""
+"""A column of longer texts is made no narrower than this."""
 _SPANS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
@@ -63,8 +63,8 @@ class Table:
         return self.table.row_count
 
     def fitted(self, width: int) -> RichTable:
-        """Return what is shown on a terminal of this width (in characters): the table itself if every word of the
-        header and every number fits. Otherwise each row becomes lines of names and cells."""
+        """Return the table for a terminal of this width (in characters). If a word of the header, a number or a name
+        would be broken, and the table has a header, each row becomes lines of column names and cells instead."""
         room = width + 1 - _BETWEEN_COLUMNS * len(self._columns)
         least = [self._least_width(number, name) for number, name in enumerate(self._columns)]
         if sum(least) > room and self.table.show_header:

@@ -39,7 +39,7 @@ SECONDS: Final = 1.2
 """Approximate duration of each of the two parts of a run."""
 QUICK_SECONDS: Final = 0.8
 _ROOM_BYTES: Final = 4 * 1024 * 1024
-"""More than the files of an experiment have together."""
+"""Free disk space that an experiment needs. Its files together are smaller."""
 
 
 @click.group()
@@ -73,9 +73,9 @@ def experiment(context: click.Context) -> None:
 def lanes(work_ms: float, records: int, workers: int, html: Path | None, plain: bool, as_json: bool) -> None:
     """Drain the same records with and without order, and with a hot key.
 
-    Six queue groups drain the same flights side by side, each with its own worker processes: with the ordering none,
-    single, and key with 4 and with 100 keys, and twice with one key that has 80 % of the records. The second time, this
-    key is split into 8 sub-lanes by a second key. There are 27,004 flights.
+    Six queue groups drain the same flights side by side, each with its own worker processes. Two have the orderings
+    none and single. Four have the ordering key: with 4 keys, with 100 keys, with a hot key that has 80 % of the
+    records, and with the same hot key split into 8 sub-lanes by a second key. There are 27,004 flights.
 
     \b
     Examples:
@@ -181,7 +181,7 @@ def _check_room(directory: Path) -> None:
             file.flush()
             os.fsync(file.fileno())  # Some file systems say only now that they are full.
     except PermissionError:
-        return  # The files are there already, and more cannot be made beside them.
+        return  # The files exist already, and no others can be created beside them.
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(directory)) from None
 

@@ -47,8 +47,9 @@ def redrive(
 ) -> None:
     """Send the dead letters of GROUP back to the topic they came from.
 
-    The records are appended to the end of the topic, each key in its original order. Dead letters that are made
-    meanwhile stay. At Ctrl-C (exit code 130), SIGTERM (143) and SIGHUP (129), the command says how many were sent back.
+    The records are appended to the end of the topic, each key in its original order. Dead letters that are added while
+    the command runs stay. At Ctrl-C (exit code 130), SIGTERM (143) and SIGHUP (129), the command says how many were
+    sent back.
 
     \b
     Examples:
@@ -59,7 +60,7 @@ def redrive(
     document: dict[str, object]
     records, keys, more, held, why = 0, 0, True, 0, ""
     asked = 0
-    """Number of letters that a call without an answer may have sent back."""
+    """Number of letters that an unanswered call may have sent back."""
 
     def how_far() -> str:
         unsure = f"; up to {asked:,} more may have been" if asked else ""
@@ -71,7 +72,8 @@ def redrive(
             records, keys, more = found.records, found.keys, found.more
             document = {"records": records, "keys": keys, "more": more}
         else:
-            # Only letters that are there at the first call: a worker may dead-letter the same records again meanwhile.
+            # Send back only letters that exist at the first call. A worker may dead-letter the same records again while
+            # this command runs.
             until: LetterEnds | None = None
             with (
                 stops_are_interrupts(),
@@ -215,8 +217,8 @@ def rewind(
 
 
 def _check_within_log(offset: int, planned: Sequence[RewoundPartition]) -> None:
-    """Raise OffsetOutOfRangeError if the offset is beyond the end of a partition. The broker would take the end in its
-    place, and all records would count as done."""
+    """Raise OffsetOutOfRangeError if the offset is beyond the end of a partition. The broker would move the group to
+    the end instead, and all records would count as done."""
     for partition in planned:
         if partition.error is None and partition.floor < offset:
             raise OffsetOutOfRangeError(

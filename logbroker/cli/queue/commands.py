@@ -157,10 +157,11 @@ def describe(group: str, broker: str, as_json: bool) -> None:
     """Show the state, workers, settings and alarms of GROUP.
 
     The state has counts of records and lanes, and how far each partition is done. Stalled lanes are blocked or parked,
-    or their first record waits for its next attempt, its not-before time, the dead-letter topic or a log that can be
-    read. All records below the offset `done below` are done; `done` is the share of the partition that is done, also
-    above that offset. `credit` is how many more records a worker may be given before it asks again. `copied` is the
-    size of the records of stalled lanes that are kept beside the log, because retention removed them from it.
+    or their first record waits for its next attempt, for its not-before time or for the dead-letter topic, or cannot be
+    read from the log now. All records below the offset `done below` are done; `done` is the share of the partition that
+    is done, including records above that offset. `credit` is how many more records a worker may be given before it asks
+    again. `copied` is the size of the records of stalled lanes that are kept beside the log, because retention removed
+    them from it.
 
     \b
     Examples:

@@ -147,7 +147,7 @@ def skip(
     with CommandQueueAdmin(broker) as admin:
         if of_all and not yes:
             admin.describe_queue(group)  # A group that does not exist is reported before the question.
-            confirm(f"Count the first record of {_ALL_LANES} as done for queue group {group}?")
+            confirm(f"Mark the first record of {_ALL_LANES} as done for queue group {group}?")
         if of_all:
             _decide_all(admin, group, "skip", as_json=as_json)
         else:
@@ -187,7 +187,7 @@ def drop(
             named = ", ".join(map(_lane_text, lanes[:MAX_SHOWN]))
             more = f" and {len(lanes) - MAX_SHOWN:,} more lanes" if len(lanes) > MAX_SHOWN else ""
             which = _ALL_LANES if of_all else f"{named}{more}"
-            confirm(f"Count all records of {which} as done for queue group {group}?")
+            confirm(f"Mark all records of {which} as done for queue group {group}?")
         if of_all:
             _decide_all(admin, group, "drop", as_json=as_json)
         else:

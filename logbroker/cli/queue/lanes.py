@@ -31,9 +31,9 @@ _REASONS: Final = 5
     "--order",
     type=click.Choice(["hottest", "oldest", "held", "waiting"]),
     help="Lanes to show. hottest: lanes with the most records. oldest: lanes whose first record is the oldest. held:"
-    " lanes that are blocked, parked or refused by the dead-letter topic, the longest held first. waiting: lanes with "
-    "a first record that waits for its next attempt, its not-before time, the dead-letter topic or a log that can be "
-    "read, the next due first.  [default: hottest and oldest, one after the other]",
+    " lanes that are blocked, parked or refused by the dead-letter topic, the longest held first. waiting: lanes whose"
+    " first record waits for its next attempt, its not-before time or the dead-letter topic, or cannot be read now, the"
+    " next due first.  [default: hottest and oldest, one after the other]",
 )
 @broker_option
 @json_option
@@ -102,7 +102,7 @@ def _document(answer: LaneList) -> dict[str, Any]:
 
 
 def _tell_unscanned(queue: QueueDescription, is_incomplete: bool) -> None:
-    """Say what a list of lanes leaves out. The count is from a moment before the list was made."""
+    """Say what a list of lanes leaves out. The group was described just before the list was made."""
     if unscanned := queue.counts.unscanned:
         write_line(f"{_records_are(unscanned)} not scanned yet: lanes may be missing, or have more records than shown")
     elif is_incomplete:

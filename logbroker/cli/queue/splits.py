@@ -31,9 +31,9 @@ from logbroker.queues.model.second_key import MAX_SUB_LANES, MIN_SUB_LANES
 def split(group: str, key: str, by: str, into: int, in_base64: bool, broker: str, as_json: bool) -> None:
     """Split the lane of KEY, so that many workers can share a hot key.
 
-    The waiting and later records of KEY go in sub-lanes by a second key. Records with the same second key stay in
-    order. The sub-lanes begin once the lane's deliveries in flight are settled. Attempts and held records stay as they
-    are. A failing record then holds up its own sub-lane only. Sub-lanes have names such as general#3, which all
+    The waiting and later records of KEY are put into sub-lanes by a second key. Records with the same second key stay
+    in order. The sub-lanes begin once the lane's deliveries in flight are settled. Attempts and held records stay as
+    they are. A failing record then holds up its own sub-lane only. Sub-lanes have names such as general#3, which all
     commands accept as KEY. A split lasts until `logbroker queue unsplit`.
 
     \b
@@ -59,8 +59,8 @@ def split(group: str, key: str, by: str, into: int, in_base64: bool, broker: str
 def unsplit(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -> None:
     """Undo the split of the lane of KEY.
 
-    The sub-lanes are worked off first. New records of KEY wait until the sub-lanes are empty, and go on in one lane, in
-    order.
+    The records in the sub-lanes are delivered first. New records of KEY wait until the sub-lanes are empty. Then they
+    are delivered in one lane, in order.
 
     \b
     Examples:

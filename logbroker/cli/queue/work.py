@@ -295,7 +295,8 @@ def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[
 
 
 class _Pause:
-    """Finds out whether a paused scan stays paused. It goes on when a retry is due, or when somebody mends a lane."""
+    """Finds out whether a paused scan stays paused. A scan goes on when a retry is due, or when an operator decides
+    about a lane."""
 
     def __init__(self) -> None:
         self._since = monotonic()
@@ -335,7 +336,7 @@ def _unscanned_text(queue: QueueDescription) -> str:
 
 
 class _Refusals:
-    """Reports each settlement that the broker refused: the record was lost to another worker and comes again.
+    """Reports each settlement that the broker refused, because the record was lost to another worker.
 
     Such a refusal is not a failure of this worker, so it does not change the exit code.
     """
@@ -426,7 +427,7 @@ class _Handler:
                     self._worker.stop()
         if is_over:
             # If a stop was delayed, the broker would deliver the released record to this worker again and again. So
-            # stop it now.
+            # stop the worker now.
             self._worker.stop()
             self._release(delivery)
             return
@@ -461,12 +462,12 @@ class _Handler:
         elif ended.killed_by == "stop":
             self._release(delivery)
         elif ended.status in (_NOT_EXECUTABLE, _NOT_FOUND) and _TOO_LONG not in reason:
-            # The record is not at fault but this machine: another worker may have the command, or it is installed here
-            # soon.
+            # This machine is at fault, not the record: another worker may have the command, or it may be installed here
+            # later.
             self._fail(f"the command cannot be run ({reason}): correct it, and start again")
             self._release(delivery)
         elif has_lost_reader():
-            # Whatever the command writes kills it, so it would fail for every record.
+            # The signal SIGPIPE kills the command whenever it writes, so it would fail for every record.
             self.has_lost_reader = True
             self._worker.stop()
             self._release(delivery)

@@ -48,9 +48,9 @@ class _JsonRecord(msgspec.Struct, kw_only=True, gc=False, tag="record", tag_fiel
 
 
 def short(path: str) -> str:
-    """Return a path below the working directory as a relative path, any other unchanged.
+    """Return a path below the working directory as a relative path, and any other unchanged.
 
-    In `/` all paths are below it, and stay as they are.
+    If the working directory is `/`, every path is returned unchanged.
     """
     relative = os.path.relpath(path)
     return path if relative.startswith("..") or os.getcwd() == os.sep else relative

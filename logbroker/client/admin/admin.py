@@ -46,7 +46,7 @@ class ConfigValue(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str
     is_default: bool
-    """Whether the topic does not override the default."""
+    """Whether the value is the default, because the topic does not override it."""
     documentation: str
 
 
@@ -56,7 +56,7 @@ class TopicGeneration(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     partitions: int
     start_offsets: tuple[int, ...]
-    """The end offset of each earlier partition at the moment when this generation began."""
+    """The end offsets, when this generation began, of the partitions that existed before."""
 
 
 class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):

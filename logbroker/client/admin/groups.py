@@ -31,7 +31,8 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     """consumer or queue."""
     state: str
-    """empty, rebalancing (at least one member has not taken its assignment yet) or stable."""
+    """A consumer group is empty, rebalancing (at least one member has not taken its assignment yet) or stable. For the
+    states of a queue group, see `QueueDescription`."""
     members: int
 
 
@@ -51,7 +52,7 @@ class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
     owned: tuple[TopicPartition, ...]
     """The partitions that the member holds."""
     target: tuple[TopicPartition, ...]
-    """The partitions that the member is assigned. It holds them once their present owners have given them up."""
+    """The partitions that the member is assigned. It holds them once their current owners have given them up."""
 
 
 class AwaitedPartition(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +107,8 @@ class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
     """The timestamp of the first unfinished record, in ms since 1970. None if there is no such record, or nothing is
     committed."""
     error: LogbrokerError | None = None
-    """The error because of which the broker reports no offsets; they are 0 then. It is an UnknownTopicError without the
-    topic's name if the topic was deleted and the member has not learned of that yet."""
+    """Why the broker reports no offsets; the offsets are 0 then. It is an UnknownTopicError without the topic's name if
+    the topic was deleted and the member has not learned of that yet."""
 
     @property
     def records(self) -> int | None:

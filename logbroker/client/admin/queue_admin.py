@@ -105,8 +105,11 @@ class QueueAdmin(Droppable):
         return [found[group_id] for group_id in groups]
 
     async def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:
-        """Change settings while the group runs. Return its description, and whether a change of ordering has to wait
-        until all deliveries in flight are settled."""
+        """Change settings while the group runs. Return the group's description, and whether a change of ordering has to
+        wait until all deliveries in flight are settled.
+
+        Raises UnknownGroupError or InvalidRequestError.
+        """
         request = queues_pb2.AlterQueueRequest(group_id=group, settings=settings_message(settings))
         response = await self._connection.unary("AlterQueue", request, retry=False)
         return queue_description(response.queue), response.draining
@@ -120,13 +123,13 @@ class QueueAdmin(Droppable):
     # --- lanes ------------------------------------------------------------------------------------------------------
 
     async def list_lanes(self, group: str, *, order: LaneOrder = "hottest", top: int = 20) -> LaneList:
-        """Return up to `top` lanes, each with its last reason only, the total number of lanes, and whether the list may
-        be incomplete.
+        """Return up to `top` lanes, the total number of lanes, and whether the list may be incomplete. Each lane has
+        only the last reason of its failures.
 
         `order` is "hottest" (lanes with the most records first), "oldest" (lanes with the oldest head first), "held"
         (only lanes that need an operator: blocked, parked or refused by the dead-letter topic, the longest held first),
-        or "waiting" (only lanes that wait for a retry, for a not-before time, for the dead-letter topic or for a log
-        that can be read, the next due first).
+        or "waiting" (only lanes that wait for a retry, a not-before time or the dead-letter topic, or whose head cannot
+        be read from the log now; the next due first).
         """
         request = queues_pb2.ListLanesRequest(group_id=group, order=choice("order", _ORDERS, order), top=top)
         response = await self._connection.unary("ListLanes", request)
@@ -150,7 +153,7 @@ class QueueAdmin(Droppable):
 
     async def skip_head(self, group: str, lane: Lane) -> int:
         """Count the head of a lane as done, so that the lane continues behind it. Return the number of records that
-        were done.
+        count as done by this call.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
@@ -219,7 +222,7 @@ class QueueAdmin(Droppable):
         _raise_status(result.status)
         return int(result.records_done)
 
-    # --- beginning again --------------------------------------------------------------------------------------------
+    # --- redrives and rewinds ---------------------------------------------------------------------------------------
 
     async def redrive(
         self,
@@ -234,10 +237,10 @@ class QueueAdmin(Droppable):
         its original order. A letter that cannot be sent back is reported, and holds back only its own key. `dry_run`
         only counts the letters.
 
-        Only letters below `until` are sent back; None: below the present ends of the dead-letter topic. Workers may
-        fail records again meanwhile, so to send back all letters once, call until nothing is left, with
-        `Redriven.until` of the first call. Raises UnknownTopicError if another dead-letter topic has taken the place of
-        that topic since.
+        Only letters below `until` are sent back; None: below the current ends of the dead-letter topic. Workers may
+        fail records again while letters are sent back. To send back each letter once, pass `Redriven.until` of the
+        first call to further calls, until `Redriven.more` is false. Raises UnknownTopicError if `until` belongs to a
+        topic that is not the group's dead-letter topic any more.
         """
         ends = None if until is None else queues_pb2.LetterEnds(topic_id=until.topic_id, offsets=until.offsets)
         request = queues_pb2.RedriveRequest(
@@ -268,8 +271,8 @@ class QueueAdmin(Droppable):
         """Move the group to earlier or later offsets in these partitions. Without `partitions`, move it in all.
 
         Receipts and attempts become invalid, and records from the new offset on are no longer done. Parked lanes stay
-        unless `include_parked` is set. If the group moves to a later offset, the records of blocked and parked lanes
-        below it stay unless `drop_standing` is set. The result counts them.
+        parked unless `include_parked` is set. If the group moves to a later offset, the records of blocked and parked
+        lanes below it stay unless `drop_standing` is set. The result has their number.
         """
         request = queues_pb2.RewindRequest(
             group_id=group,

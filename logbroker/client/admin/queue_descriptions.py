@@ -13,14 +13,14 @@ from logbroker.v1 import queues_pb2
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a queue group. None means the default, or the present value if a group is altered.
+    """The settings of a queue group. None means the default or, when a group is altered, that the value stays.
 
     ordering: none, key (the default) or single.
     key_header: the header that holds the ordering key; empty: the record key is the ordering key.
     lease_seconds: how long a delivery belongs to its worker (30).
     max_attempts: failed attempts after which `on_exhausted` applies (5).
-    backoff_initial_seconds, backoff_factor, backoff_cap_seconds: the wait before the second attempt (1), its growth
-        with each further one (2), and its maximum (300).
+    backoff_initial_seconds, backoff_factor, backoff_cap_seconds: the wait before the second attempt (1), the factor by
+        which it grows with each further attempt (2), and its maximum (300).
     backoff_jitter: the largest share by which a wait is shortened at random (0.2).
     on_exhausted: block (the default: the lane stops at the failed record), park (its key is set aside) or dead-letter.
     dead_letter_topic: by default the group's id followed by ".dead-letters".
@@ -37,7 +37,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     priority: none, strict, weighted or ageing; by default strict if the topic has bands, otherwise none.
     priority_rank: the record that decides how urgent an ordering key is: lane (its most urgent waiting record, the
         default) or head (its first record).
-    age_seconds: with ageing, how long a record waits before it counts as one level more urgent.
+    age_seconds: with ageing, a waiting record becomes more urgent by one level after each time of this length.
     weights: with weighted, the weight of each band, by its name.
     split_by: split hot lanes by a second key: header:NAME, key-suffix:SEPARATOR or none; empty (the default): do not.
     split_into: number of sub-lanes of a hot lane (16).
@@ -75,7 +75,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue group in numbers. All count records unless the name says lanes or sessions.
+    """A queue group in numbers. Each is a number of records unless its name or the text beside it says otherwise.
 
     open: records that are scanned and not done. Those that are ready, in flight or parked are among them.
     ready: records that a worker could get now.
@@ -83,14 +83,14 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     parked: records of parked lanes.
     unscanned: records of the log that the group has not looked at yet.
     lanes: ordering keys with records that are not done.
-    held_lanes: stalled lanes: blocked or parked, or waiting for a retry, for a not-before time, for the dead-letter
-        topic or for a log that can be read. `list_lanes` in the order `held` lists fewer: those that need an operator.
+    held_lanes: stalled lanes. They are blocked or parked, wait for a retry, a not-before time or the dead-letter topic,
+        or cannot be read from the log now. `list_lanes` in the order `held` lists fewer: those that need an operator.
     blocked_lanes, parked_lanes: stalled lanes that are blocked, and those that are parked.
     sessions: open sessions.
     refused_letters: records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says why.
     copied_bytes: bytes on disk for copies of records that retention removed while their lanes were stalled.
-    removed: records that are not done and that retention removed, approximately. Copied ones do not count. They become
-        `expired` once a worker gets there.
+    removed: records, approximately, that retention removed before they were done, without those that were copied. They
+        count in `expired` instead once a worker reaches them.
     unsent_outputs: settlements whose outputs are not all appended yet.
 
     The following are counted since the broker started:
@@ -100,7 +100,7 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
         that are there now.
     leases_lost: deliveries whose lease ended before they were settled.
     alarms_raised: causes of alarm that arose. A cause that comes back counts again.
-    expired: records that retention removed before they were done, approximately.
+    expired: records, approximately, that retention removed before they were done, counted when their turn came.
     """
 
     open: int
@@ -143,13 +143,14 @@ class QueuePartition(msgspec.Struct, frozen=True, kw_only=True):
 
     partition: int
     floor: int
-    """All records below it are done. It is -1 if the group begins at the end of a partition that is offline."""
+    """All records below it are done. It is -1 if the group is to begin at the end of the partition, but the partition
+    is offline."""
     scanned: int
     end: int
     """The high watermark."""
     done: int
     """Number of offsets below the end that are done: those below the floor, those above it, and those without a record.
-    It is -1 if the floor is."""
+    It is -1 if the floor is -1. An older broker does not report it: then it is the floor."""
     error: LogbrokerError | None = None
     """The error because of which the partition is not served, or not to its end; None if it is served."""
 
@@ -229,7 +230,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     partition, offset: the head; -1: no head is known.
     waiting: number of waiting records, the head included, also while it is in flight. `explain_lane` adds the records
         of the sub-lanes, if the lane is split.
-    attempt: number of the head's next attempt, or of the present one while it is in flight: its failures + 1. So a lane
+    attempt: number of the head's next attempt, or of the current one while it is in flight: its failures + 1. So a lane
         parked after 2 failures has attempt 3. 0: idle.
     worker_id: the worker that holds the lane; empty: none does.
     due_in_ms: time until the lease or the session ends, or until the lane is ready again; None: nothing is due.
@@ -239,9 +240,10 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
         reason only.
     session_token: the fencing token of the session; 0: the lane is in no session.
     level: the priority by which the lane is served, 0 to 9; None: the queue group has no priorities.
-    refusal: why the dead-letter topic refuses the head, and what to do; empty: it does not refuse it, or was not asked.
+    refusal: why the dead-letter topic refuses the head, and what to do; empty: the topic does not refuse the head, or
+        was not asked to take it.
     obstacle: why the head cannot be read from the log, and what to do. No attempt is counted, and the lane goes on by
-        itself once it can be read. Empty: it can be read, or was not tried.
+        itself once the head can be read. Empty: the head can be read, or nobody has tried to read it.
     held_ms: time since the head was handed out, while it is in flight. A worker extends its lease if it needs longer.
     cause: partition and offset of the record for which the lane was parked, if a rewind put other records before it;
         otherwise None.
@@ -274,8 +276,8 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
 LaneOrder = Literal["hottest", "oldest", "held", "waiting"]
 """The order of lanes in a list. `hottest` puts lanes with the most records first, `oldest` lanes with the oldest head.
 `held` lists only lanes that are blocked, parked or refused by the dead-letter topic, the longest held first. `waiting`
-lists only lanes that wait for a retry, for a not-before time, for the dead-letter topic or for a log that can be read,
-the next due first."""
+lists only lanes that wait for a retry, a not-before time or the dead-letter topic, or whose head cannot be read from
+the log now, the next due first."""
 Decision = Literal["resume", "skip", "drop"]
 
 

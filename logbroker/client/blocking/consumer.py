@@ -310,7 +310,7 @@ class Consumer(Uncopied):
         return self._records(bounded=False)
 
     def until_end(self) -> Iterator[Record]:
-        """Iterate up to the present high watermarks, and stop.
+        """Iterate up to the current high watermarks, and stop.
 
         Partitions that the body of the loop moves back are read up to there again. Paused partitions are left out until
         the body resumes them. An error that was raised before is raised again once the other partitions are at
@@ -318,7 +318,7 @@ class Consumer(Uncopied):
         are left out of this loop. In a group, the loop covers the partitions that are assigned to this member when it
         begins, and those that are added while it runs. A member that was killed or hangs keeps its partitions until the
         group puts it out. Until then this loop ends without them, perhaps at once. If its body calls `assign`, the loop
-        goes on to the present high watermarks of the new assignment.
+        goes on to the current high watermarks of the new assignment.
         """
         self._core.check_open()
         return self._records(bounded=True)
@@ -363,8 +363,8 @@ class Consumer(Uncopied):
         read.
 
         A batch of more than `max_records`, or of more than `max_bytes` decoded, is returned as several lists; a single
-        larger record is returned alone. A list counts as delivered when it is handed out. With `until_end`, stop at the
-        present high watermarks.
+        larger record is returned alone. After the loop is left, reading continues behind the last list that was handed
+        out. With `until_end`, stop at the current high watermarks.
         """
         Room(max_records, max_bytes)
         records: list[Record] = []
@@ -409,18 +409,20 @@ class Consumer(Uncopied):
         "timestamp", the name of a header that holds a number in ASCII decimal, or a function of the record that returns
         a number or None. A record without one follows the record before it in its partition.
 
-        A record waits for the other partitions, until none of them can have one that belongs before it. A partition
-        that is silent holds it up for `max_wait_seconds` at most. A record that comes after one with a higher sequence
-        is returned at once, and its `late` is true; none is left out. The records of a partition keep their order.
+        A record is held back until no other partition can have a record that belongs before it. A partition that is
+        silent holds it up for `max_wait_seconds` at most. If a record with a higher sequence was returned already, the
+        record is returned at once, and its `late` is true. No record is left out. The records of a partition keep their
+        order.
 
-        The topic is assigned as by `assign`, from `start` on. If `start` is None and the topic is assigned already, and
-        nothing else, it goes on at the positions; otherwise at the earliest. Partitions that are added later join. With
-        `until_end`, it stops at the present high watermarks. A loop may be left at any record; whatever reads next goes
-        on with the record after it in each partition. `max_records` and `max_bytes` (decoded) bound what waits: a
-        partition that is far ahead of the others is not fetched meanwhile.
+        The topic is assigned as by `assign`, from `start` on. If `start` is None, the loop goes on at the positions if
+        exactly this topic is assigned already; otherwise it begins at the earliest records. Partitions that are added
+        later join. With `until_end`, the loop stops at the current high watermarks. A loop may be left at any record;
+        the next loop or `poll` goes on with the record after it in each partition. `max_records` and `max_bytes`
+        (decoded) bound the records that are held back: a partition that is far ahead of the others is not fetched
+        meanwhile.
 
         Raises InvalidRequestError in a consumer of a group, whose members have only their shares of the partitions, and
-        in a loop whose body has called `assign`. The errors of partitions are those of other loops.
+        in a loop whose body has called `assign`. Errors of partitions are raised as in other loops.
         """
         check_no_group(self._core)
         with_options = partial(

@@ -54,18 +54,18 @@ _MAX_PULLED: Final = 1_000
 _NOTHING_SECONDS: Final = 0.02
 """The pause after a source had nothing."""
 _FAILED_SECONDS: Final = 0.5
-"""The pause after an error of the source that may pass."""
+"""The pause after a temporary error of the source."""
 
 
 @runtime_checkable
 class ConvoySource(Protocol):
     """A source of records for a `Convoy`: an iterator of tuples of four.
 
-    key      what orders the records: any hashable value. None: the record is a lane of its own, without an order
-    item     what the handler gets
+    key      the ordering key: any hashable value. With None, the record is a lane of its own, without an order
+    item     the argument of the handler
     ack      called without an argument when the item is done
-    nack     called with the last error if the item is given up because the convoy ends, and with None if it never
-             failed. The source delivers it again
+    nack     called if the convoy ends before the item is done, with its last error, or None if it never failed. The
+             source should deliver the item again
 
     The convoy takes one item at a time, in the thread that called `run`, as it has room for it. A source that has
     nothing now yields None after a moment instead of waiting for long. Then the convoy can notice a stop.
@@ -99,12 +99,12 @@ class Convoy(Uncopied):
     The queues, one per key, are in the memory of this program. The source is a `Consumer` of a group, a `Worker`, or
     any iterator of (key, item, ack, nack): see `ConvoySource`.
 
-    With a consumer, the convoy commits what is done: per partition the offset of the first record that is not done, and
-    beside it which later ones are. So after a crash only those records are delivered again that ran, or were done since
-    the last commit (`auto_commit_interval_seconds` of the consumer). Where there is no room to write more beside the
-    offset, the convoy starts no record that is so far ahead. A consumer without a convoy may take over at any time: it
-    begins at the committed offset. Before a partition is given away, its running handlers get `drain_seconds`. A
-    handler that takes longer may still run when the next owner of the partition begins.
+    With a consumer, the convoy commits for each partition the offset of the first record that is not done and, beside
+    it, a list of the later records that are done. So after a crash, handlers are called again only for records that
+    were not done at the last commit (`auto_commit_interval_seconds` of the consumer). The room for this list is
+    limited: the convoy does not start a record that lies too far ahead for it. A consumer without a convoy may take
+    over at any time: it begins at the committed offset. Before a partition is given away, its running handlers get
+    `drain_seconds` to end. A handler that takes longer may still run when the next owner of the partition begins.
 
     Records without a key have no order. A failed record is tried again after a backoff, and its key waits meanwhile.
     """
@@ -127,17 +127,18 @@ class Convoy(Uncopied):
         drain_seconds: float = DEFAULT_DRAIN_SECONDS,
     ) -> None:
         """`concurrency` is the number of threads that run handlers. `key` is a function that returns the ordering key
-        of a record; without it, the record's key counts, and that of the tuple. A record for which it fails has no
-        order, and the failure counts as an attempt. `max_records` and `max_bytes` bound
-        what is in memory, records that wait behind others included: where one is reached, the source is not asked for
-        more.
+        of a record; without it, the key is the record's key or the first item of the tuple. If the function fails, the
+        record has no order, and each attempt begins with another call of the function. `max_records` and `max_bytes`
+        bound the records in memory, those that wait behind others included. Near a limit, the convoy asks the source
+        for no more.
 
-        `max_attempts` and the backoff are as in the settings of a queue group, but are counted in memory. After the
-        last attempt, with `on_exhausted` "block" the key stands until `resume` or `skip`, or until the program starts
-        again. With "dead-letter", the record goes to `dead_letter`, and the key goes on: a topic (with a consumer or a
-        worker), or a function of the record and its last error. With "skip", the record counts as done.
-        `drain_seconds` bounds the wait for running handlers at `stop` and when partitions are revoked. There, it is at
-        most half of the rebalance timeout. Raises InvalidRequestError for invalid settings.
+        `max_attempts` and the backoff mean the same as in a queue group, but attempts are counted in memory only.
+        `on_exhausted` decides what happens after the last attempt. With "block", the key is blocked until `resume` or
+        `skip`, or until the program starts again. With "dead-letter", the record goes to `dead_letter`, and the key
+        goes on. `dead_letter` is a topic (with a consumer or a worker), or a function of the record and its last error.
+        With "skip", the record counts as done. `drain_seconds` bounds the wait for running handlers at `stop` and when
+        partitions are revoked; at a revocation, so does half of the rebalance timeout. Raises InvalidRequestError for
+        invalid settings.
         """
         if dead_letter is not None and not isinstance(dead_letter, str):
             check_plain("dead_letter", dead_letter)
@@ -185,10 +186,10 @@ class Convoy(Uncopied):
     def run(self, handler: Handler) -> None:
         """Call `handler` with each record, until `stop`, the end of the source, or Ctrl-C.
 
-        A record is done when its handler returns; an exception is logged and counts as a failed attempt. In any case,
-        what is done is committed at the end, and what is not is given back: the consumer is moved back to it, and may
-        be used on. Raises the error that ended the source, and InvalidRequestError for a handler that is async or
-        contains `yield`, or a consumer that is not ready for a convoy.
+        A record is done when its handler returns; an exception is logged and counts as a failed attempt. At the end,
+        done records are committed or acked, and the others are given back: a consumer is moved back to them. The
+        program may go on with the source. Raises the error that ended the source, and InvalidRequestError for a handler
+        that is async or contains `yield`, or a consumer that is not ready for a convoy.
         """
         check_plain(HANDLER, handler)
         core = self._core
@@ -202,7 +203,7 @@ class Convoy(Uncopied):
             stack.callback(self._feed.close)
             stack.callback(self._end_threads)
             for number in range(core.concurrency):
-                # They must not keep the program alive when a handler hangs for longer than `drain_seconds`.
+                # A daemon thread does not keep the program alive if its handler hangs for longer than `drain_seconds`.
                 thread = threading.Thread(
                     target=self._work, args=(handler,), name=f"logbroker-convoy-{number}", daemon=True
                 )
@@ -259,7 +260,7 @@ class Convoy(Uncopied):
         entry: Entry | None = None
         try:
             while True:
-                # One hold of the lock for the end of a record and the begin of the next.
+                # Take the lock only once for the end of a record and the start of the next one.
                 with core.lock:
                     if entry is not None:
                         lanes.done(entry)
@@ -283,7 +284,7 @@ class Convoy(Uncopied):
             self.stop()
 
     def _next(self) -> Entry | None:
-        """Wait for the next record to run, and return it; None if there is none any more. The caller has the lock."""
+        """Wait for the next record to run, and return it; None if the convoy was stopped. The caller holds the lock."""
         core, lanes, feed, ready = self._core, self._lanes, self._feed, self._ready
         while not core.stopping:
             entry = lanes.start() if feed.may_start() else None
@@ -299,7 +300,7 @@ class Convoy(Uncopied):
         return None
 
     def _handle(self, handler: Handler, entry: Entry) -> bool:
-        """Run the handler, and do what follows. Return whether the record is done."""
+        """Run the handler, and handle its outcome. Return whether the record is done."""
         failure: Exception | None = None
         if not self._feed.begins(entry.item):
             with self._core.lock:
@@ -318,7 +319,7 @@ class Convoy(Uncopied):
         return True
 
     def _is_given_up(self, entry: Entry, failure: Exception) -> bool:
-        """Do what follows from a failure. Return whether the record counts as done."""
+        """Handle a failed attempt. Return whether the record is given up, so that it counts as done."""
         core = self._core
         if not core.failed(entry, failure):
             return False
@@ -362,7 +363,7 @@ class Convoy(Uncopied):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _drain(self, tracks: Iterable[Track], seconds: float) -> None:
-        """Wait until nothing runs in tracks that were held, or the time is over."""
+        """Wait until no record of these held tracks runs, or the time is over. Then forget all their records."""
         tracks = list(tracks)
         self._wait_until(lambda: not any(track.running for track in tracks), seconds)
         ran = self._core.drop(tracks)
@@ -370,7 +371,7 @@ class Convoy(Uncopied):
             _log.warning(STILL_RUN, len(ran))
 
     def _end_threads(self) -> None:
-        """Let the threads end. Partitions may be revoked meanwhile."""
+        """Let the threads end, and wait for running handlers. Partitions may be revoked during this wait."""
         self.stop()
         core, lanes = self._core, self._lanes
         try:
@@ -386,7 +387,7 @@ class Convoy(Uncopied):
             core.drop(core.tracks.values())
 
     def _give_back(self) -> None:
-        """Nack what a source without partitions has given and what is not done."""
+        """Nack those records of a source without partitions that are not done."""
         left = self._core.give_back()
         with ExitStack() as stack:
             for entry, nack, error in reversed(left):
@@ -399,17 +400,17 @@ class Convoy(Uncopied):
     # --- what an operator asks --------------------------------------------------------------------------------------
 
     def counts(self) -> ConvoyCounts:
-        """Return what is in memory, and what has been done."""
+        """Return the numbers of records in memory, and of those that were done."""
         return self._core.counts()
 
     def blocked(self) -> list[BlockedKey]:
-        """Return the keys that stand because the attempts of their first record are used up."""
+        """Return the blocked keys. The attempts of their first records are used up."""
         return self._core.blocked()
 
     def resume(self, key: Hashable = ALL, partition: TopicPartition | None = None) -> int:
-        """Try the first record of a blocked key again, with new attempts. Without a key: of all blocked keys, in the
-        partition if one is given. `key` may be one of `blocked()`: then this record alone is tried again. None names
-        all blocked records that have no key. Return how many keys go on."""
+        """Try the first record of a blocked key again, with new attempts. Without `key`, do this for all blocked keys;
+        with `partition`, only for those in this partition. If `key` is an element of `blocked()`, only this record is
+        tried again. None stands for all blocked records without a key. Return how many keys go on."""
         resumed = self._core.resume(key, partition)
         self._wake()
         return resumed
@@ -429,7 +430,7 @@ class Convoy(Uncopied):
         return skipped
 
     def _wake(self) -> None:
-        """Wake one thread if there is work. It wakes the next one."""
+        """Wake one thread. If it finds a record and more are ready, it wakes the next thread."""
         with self._ready:
             self._ready.notify()
 

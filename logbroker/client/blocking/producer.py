@@ -110,8 +110,8 @@ class Producer(Droppable):
         self._closed = False
         self._has_ended = False
         """Whether there is nothing left to close."""
-        # The producer sends only from the first record on, but the program should learn here if no thread can be
-        # started.
+        # The thread is needed only from the first record on. Start it here, so that the program learns here if it
+        # cannot be started.
         shared_loop()
 
     def send(
@@ -159,7 +159,7 @@ class Producer(Droppable):
                 delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
             return delivery
-        # From here on, about once per batch.
+        # The code from here on runs about once per batch.
         value, key, headers, ordering_key = record_parts(
             topic, value, key, headers, partition, timestamp_ms, ordering_key
         )

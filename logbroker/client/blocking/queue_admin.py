@@ -67,8 +67,8 @@ class QueueAdmin(Uncopied):
         return run(self._admin.describe_queues(groups))
 
     def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:
-        """Change settings while the group runs. Return its description, and whether a change of ordering has to wait
-        until all deliveries in flight are settled.
+        """Change settings while the group runs. Return the group's description, and whether a change of ordering has to
+        wait until all deliveries in flight are settled.
 
         Raises UnknownGroupError or InvalidRequestError.
         """
@@ -79,13 +79,13 @@ class QueueAdmin(Uncopied):
         run(self._admin.delete_queue(group))
 
     def list_lanes(self, group: str, *, order: LaneOrder = "hottest", top: int = 20) -> LaneList:
-        """Return up to `top` lanes, each with its last reason only, the total number of lanes, and whether the list may
-        be incomplete.
+        """Return up to `top` lanes, the total number of lanes, and whether the list may be incomplete. Each lane has
+        only the last reason of its failures.
 
         `order` is "hottest" (lanes with the most records first), "oldest" (lanes with the oldest head first), "held"
         (only lanes that need an operator: blocked, parked or refused by the dead-letter topic, the longest held first),
-        or "waiting" (only lanes that wait for a retry, for a not-before time, for the dead-letter topic or for a log
-        that can be read, the next due first).
+        or "waiting" (only lanes that wait for a retry, a not-before time or the dead-letter topic, or whose head cannot
+        be read from the log now; the next due first).
         """
         return run(self._admin.list_lanes(group, order=order, top=top))
 
@@ -103,7 +103,7 @@ class QueueAdmin(Uncopied):
 
     def skip_head(self, group: str, lane: Lane) -> int:
         """Count the head of a lane as done, so that the lane continues behind it. Return the number of records that
-        were done.
+        count as done by this call.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
@@ -159,10 +159,10 @@ class QueueAdmin(Uncopied):
         its original order. A letter that cannot be sent back is reported, and holds back only its own key. `dry_run`
         only counts the letters.
 
-        Only letters below `until` are sent back; None: below the present ends of the dead-letter topic. Workers may
-        fail records again meanwhile, so to send back all letters once, call until nothing is left, with
-        `Redriven.until` of the first call. Raises UnknownTopicError if another dead-letter topic has taken the place of
-        that topic since.
+        Only letters below `until` are sent back; None: below the current ends of the dead-letter topic. Workers may
+        fail records again while letters are sent back. To send back each letter once, pass `Redriven.until` of the
+        first call to further calls, until `Redriven.more` is false. Raises UnknownTopicError if `until` belongs to a
+        topic that is not the group's dead-letter topic any more.
         """
         return run(self._admin.redrive(group, key=key, dry_run=dry_run, max_records=max_records, until=until))
 
@@ -179,8 +179,8 @@ class QueueAdmin(Uncopied):
         """Move the group to earlier or later offsets in these partitions. Without `partitions`, move it in all.
 
         Receipts and attempts become invalid, and records from the new offset on are no longer done. Parked lanes stay
-        unless `include_parked` is set. If the group moves to a later offset, the records of blocked and parked lanes
-        below it stay unless `drop_standing` is set. The result counts them.
+        parked unless `include_parked` is set. If the group moves to a later offset, the records of blocked and parked
+        lanes below it stay unless `drop_standing` is set. The result has their number.
         """
         return run(
             self._admin.rewind(

@@ -37,7 +37,7 @@ _SIGNAL_CHECK_SECONDS: Final = 0.2
 """The longest single wait. A signal that arrives just before a wait does not end the wait; Python handles it
 afterwards."""
 _NEVER: Final = Latch()
-"""The end of loops that only `stop` ends."""
+"""A latch that is never set, for loops that only `stop` ends."""
 
 
 @checks_arguments()
@@ -138,10 +138,10 @@ class Worker(Droppable):
         """Call `handler` with each delivery, in `concurrency` threads, until `stop` or Ctrl-C.
 
         A delivery is acked when its handler returns, and nacked if it raises (the exception is logged), unless the
-        handler settled it. A CancelledError counts like any other exception here. The delivery is also nacked if the
-        handler's result would have to be awaited. Raises the error that ended the worker, and InvalidRequestError for a
-        concurrency below 1, for a handler that is async or contains `yield`, because calling such a function does
-        nothing, and in a handler of the same worker.
+        handler settled it. A CancelledError is handled like any other exception here. The delivery is also nacked if
+        the handler's result would have to be awaited. Raises the error that ended the worker. Raises
+        InvalidRequestError for a concurrency below 1, for a handler that is async or contains `yield`, because calling
+        such a function does nothing, or if a handler of the same worker calls this.
         """
         core = self._core
         check_plain(HANDLER, handler)
@@ -180,8 +180,9 @@ class Worker(Droppable):
         idle_seconds: float | None = None,
     ) -> Session:
         """Return the session of one ordering key, or of the next free key that has records. Use it with `with`, which
-        waits for the session up to `wait_seconds` (None: for ever), even while the broker is away. Then it raises
-        SessionHeldError, NoFreeSessionError (if no key was given), or the error that kept it from asking the broker.
+        waits for the session up to `wait_seconds` (None: for ever), even while the broker is away. After that time, it
+        raises SessionHeldError, NoFreeSessionError (if no key was given), or the error that kept it from asking the
+        broker.
 
         The broker sends up to `prefetch` records of the session ahead. The loop over the session ends when no record
         has arrived for `idle_seconds` (None: never). If the session has records when it is opened, the loop waits for
@@ -204,8 +205,8 @@ class Worker(Droppable):
         Keeps waiting while the broker is away or overloaded. After its first record, the loop over a session ends when
         no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn. Raises the
         error of a handler, except for the loss of its session; RuntimeError if a handler raises CancelledError,
-        StopIteration or StopAsyncIteration; and InvalidRequestError for a concurrency below 1, a handler that is async
-        or contains `yield`, and in a handler of the same worker.
+        StopIteration or StopAsyncIteration; and InvalidRequestError for a concurrency below 1, for a handler that is
+        async or contains `yield`, or if a handler of the same worker calls this.
         """
         check_plain(HANDLER, handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
@@ -235,7 +236,7 @@ class Worker(Droppable):
         and then raise the error. If a daemon thread calls this, the new threads are daemons, too, and the end of the
         program does not wait for them."""
         over = Latch()
-        """Set when the threads are to end. Not a stop of the worker: the program may go on with it after an error."""
+        """Set when the threads are to end. It does not stop the worker: the program may use it again after an error."""
 
         def end() -> None:
             over.set()
@@ -279,8 +280,9 @@ class Worker(Droppable):
     def stop(self) -> None:
         """End the loops over deliveries and sessions once the deliveries that the program has are finished.
 
-        A stop is final: `run`, `sessions` and loops that begin later return at once. So a signal counts that arrives
-        before they begin. To go on, make another worker. Settling, `flush`, `close` and opening a `session` still work.
+        A stop is final: `run`, `sessions` and loops that begin later return at once. So a signal that arrives before
+        they begin still stops them. To go on, make another worker. Settling, `flush`, `close` and opening a `session`
+        still work.
         """
         self._core.stop()
 
@@ -313,9 +315,9 @@ class Session:
 
     The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
     the next holder reads it. A nacked or released delivery is delivered again, and so are all deliveries behind it. If
-    the session is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or if a
-    crash of the broker leaves this unknown, the loop and the settlements raise LeaseLostError: open the session again
-    to read the stored state.
+    the session is lost, its loop and every settlement raise StaleSessionError. If a state was not stored, or if a crash
+    of the broker leaves this unknown, the loop and the settlements raise LeaseLostError: open the session again to read
+    the stored state.
     """
 
     def __init__(
@@ -381,10 +383,11 @@ class Session:
         ordering_key: bytes | None = None,
         priority: int | None = None,
     ) -> None:
-        """Send a record to a topic together with the next ack of the session, once: see `send` of a delivery. It is
-        not sent if the delivery that the program received last is nacked or released before: that delivery comes again.
-        If the block ends without another ack, it raises InvalidRequestError, and neither the record nor a state that
-        was set since the last ack is stored."""
+        """Send a record to a topic together with the next ack of the session, once: see `send` of a delivery. The
+        record is dropped if the delivery on which the program is working is nacked or released, because that delivery
+        is repeated. If the program has acked its last delivery before this call, and the block ends without another
+        ack, the block raises InvalidRequestError, and neither the record nor a state that was set since the last ack is
+        stored."""
         self._session().send(
             sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, ordering_key, priority)
         )

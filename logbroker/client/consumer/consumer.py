@@ -57,12 +57,12 @@ class Consumer(Uncopied):
     loop, and by one task at a time: `poll` and loops raise ConcurrentUseError while another task uses the consumer.
 
     If a partition cannot be read any further (OffsetOutOfRangeError, LogTruncatedError, CorruptLogError, a deleted
-    topic), its error is raised after the records before it. It is raised again until the program seeks, pauses or
-    unassigns that partition, or the group takes it away; a restart of the broker may also clear it. The other
-    partitions go on: a `poll` directly after the error returns the records that arrive from them within a tenth of a
-    second, and a loop continues with their next batch. The call after that raises the error again, so that no two calls
-    in a row hide it; if no records come, every call raises it. `error.partitions` names the partitions that the same
-    kind of error stops, with their positions. For a truncated log, `error.cut_offsets` says where to go on.
+    topic), its error is raised after the records before it. The error is raised again until the program seeks, pauses
+    or unassigns that partition, or the group takes the partition away; a restart of the broker may also clear it. The
+    other partitions go on: a `poll` directly after the error returns the records that arrive from them within a tenth
+    of a second, and a loop continues with their next batch. The call after that raises the error again, so that no two
+    calls in a row hide it; if no records come, every call raises it. `error.partitions` maps the partitions that the
+    same kind of error stops to their positions. For a truncated log, `error.cut_offsets` says where to go on.
 
     In a group, the members share the partitions of their topics, and each begins at the group's committed offsets:
 
@@ -111,8 +111,8 @@ class Consumer(Uncopied):
         `growth_order` concerns topics to which partitions are added, which moves keys to other partitions. With "key"
         (the default), a group, or a consumer that assigned a whole topic, finishes all records that were there before
         the addition, in all partitions, before it delivers any later record. So the records of a key stay in order.
-        With "none", every record is delivered as soon as it is there. All members of a group must give the same value,
-        or none. Partitions that are assigned one by one are not held back.
+        With "none", every record is delivered as soon as it is there. The members of a group that set it must all give
+        the same value; the others follow the group. Partitions that are assigned one by one are not held back.
 
         With a `group`: `auto_commit` commits finished records every `auto_commit_interval_seconds`. An `instance_id`
         makes the member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is
@@ -170,13 +170,13 @@ class Consumer(Uncopied):
 
         Each callback gets a list of partitions. Callbacks are called while the program asks for records, when it has
         finished all records that it was given. `on_assigned` is called before the first record of the partitions, once
-        they have positions. `on_revoked` is called before the partitions are given away and their finished records are
-        committed. `on_lost` is called if another member already has them and nothing can be committed any more.
-        Callbacks may commit, seek, pause, subscribe and close, but not ask for records. An error in a callback is
-        raised by the loop or `poll`. The next loop or `poll` calls `on_assigned` or `on_revoked` again before it
-        delivers anything.
+        they have positions. `on_revoked` is called first when partitions are revoked; then their finished records are
+        committed, and the partitions are given away. `on_lost` is called if the group has already taken the partitions
+        away, so that nothing can be committed any more. Callbacks may commit, seek, pause, subscribe and close, but not
+        ask for records. An error in a callback is raised by the loop or `poll`. The next loop or `poll` calls
+        `on_assigned` or `on_revoked` again before it delivers anything.
 
-        If a later call raises, the member keeps its subscription, its partitions and its callbacks.
+        If a later call of `subscribe` raises, the member keeps its subscription, its partitions and its callbacks.
 
         Raises InvalidRequestError (also for a pattern), InstanceIdInUseError, AssignorMismatchError, or
         BrokerUnavailableError.
@@ -198,8 +198,8 @@ class Consumer(Uncopied):
         await self._core.commit(offsets)
 
     async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of each partition, or None if there is none. Without an argument, take all
-        assigned partitions."""
+        """Return the committed offset of each partition, or None if there is none. Without an argument, return those of
+        all assigned partitions."""
         return await self._core.committed(partitions)
 
     async def assign(
@@ -249,11 +249,11 @@ class Consumer(Uncopied):
         await self._core.seek_to_time(partition, moment)
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go back to the log start offset of these partitions; without an argument, of all."""
+        """Go back to the log start offset of these partitions; without an argument, of all assigned partitions."""
         await self._core.seek_to_beginning(*partitions)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Continue with records that arrive from now on, in these partitions; without an argument, in all."""
+        """Continue at the high watermark of these partitions; without an argument, of all assigned partitions."""
         await self._core.seek_to_end(*partitions)
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -280,13 +280,13 @@ class Consumer(Uncopied):
     def until_end(self) -> AsyncIterator[Record]:
         """Iterate up to the present high watermarks, and stop.
 
-        Partitions that the body of the loop moves back are read up to there again. Paused partitions are left out until
-        the body resumes them. An error that was raised before is raised again once the other partitions are at
+        Partitions that the body of the loop moves back are read again up to these ends. Paused partitions are left out
+        until the body resumes them. An error that was raised before is raised again once the other partitions are at
         their ends. If the program has received no record since such an error was raised, the partitions of that error
         are left out of this loop. In a group, the loop covers the partitions that are assigned to this member when it
-        begins, and those that are added while it runs. A member that was killed or hangs keeps its partitions until the
-        group puts it out. Until then this loop ends without them, perhaps at once. If its body calls `assign`, the loop
-        goes on to the present high watermarks of the new assignment.
+        begins, and those that are added while it runs. Another member that was killed or hangs keeps its partitions
+        until the group removes it. Until then this loop ends without them, perhaps at once. If the body of the loop
+        calls `assign`, the loop goes on to the present high watermarks of the new assignment.
         """
         self._core.check_open()
         return self._records(bounded=True)
@@ -373,20 +373,20 @@ class Consumer(Uncopied):
 
         With a `key`, only the records of this key are returned, with any sub-key or none. `by` gives the sequence:
         "timestamp", the name of a header that holds a number in ASCII decimal, or a function of the record that returns
-        a number or None. A record without one follows the record before it in its partition.
+        a number or None. A record without a sequence directly follows the record before it in its partition.
 
-        A record waits for the other partitions, until none of them can have one that belongs before it. A partition
-        that is silent holds it up for `max_wait_seconds` at most. A record that comes after one with a higher sequence
-        is returned at once, and its `late` is true; none is left out. The records of a partition keep their order.
+        A record waits until no other partition can have a record that belongs before it. A silent partition delays it
+        for `max_wait_seconds` at most. A record that arrives when a record with a higher sequence was already returned
+        is returned at once, with `late` true; no record is left out. The records of a partition keep their order.
 
-        The topic is assigned as by `assign`, from `start` on. If `start` is None and the topic is assigned already, and
-        nothing else, it goes on at the positions; otherwise at the earliest. Partitions that are added later join. With
-        `until_end`, it stops at the present high watermarks. A loop may be left at any record; whatever reads next goes
-        on with the record after it in each partition. `max_records` and `max_bytes` (decoded) bound what waits: a
-        partition that is far ahead of the others is not fetched meanwhile.
+        The topic is assigned as by `assign`, from `start` on. If `start` is None, the loop goes on at the positions if
+        this topic and nothing else is assigned already, and otherwise begins at the earliest offsets. Partitions that
+        are added later join. With `until_end`, the loop stops at the present high watermarks. A loop may be left at any
+        record; the next reader goes on after the last returned record of each partition. `max_records` and `max_bytes`
+        (decoded) bound the records that wait: a partition that is far ahead of the others is not fetched for a while.
 
         Raises InvalidRequestError in a consumer of a group, whose members have only their shares of the partitions, and
-        in a loop whose body has called `assign`. The errors of partitions are those of other loops.
+        in a loop whose body has called `assign`. Errors of partitions are raised as in other loops.
         """
         check_no_group(self._core)
         with_options = partial(
@@ -492,7 +492,7 @@ class Consumer(Uncopied):
 
         A caller that waits for records, or asks for them later, gets BrokerUnavailableError. If a callback calls
         `close`, its `poll` or loop gets that error, too. An error of `on_revoked` is raised after everything else is
-        done. A second call returns at once, even in a callback of the first.
+        done. A second call returns at once, even in a callback that the first call runs.
         """
         if self._is_closing or not self._core._lifetime.may_close():
             return

@@ -6,6 +6,7 @@ import datetime
 import enum
 import functools
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, Literal, Protocol
@@ -89,21 +90,23 @@ class ReadAhead(Protocol):
     """A reader that takes records before it hands them out."""
 
     def first(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the first record of a partition that it has not handed out; None: there is none."""
+        """Return the offset of the first record of a partition that was taken and not handed out, or None."""
 
     def forget(self, assigned: Assigned) -> None:
-        """Hand out no record of a partition that it has taken until now."""
+        """Drop the records of a partition that were taken and not handed out."""
+
+    def stop(self) -> None:
+        """Hand out no more records, because the consumer was closed or the process was forked."""
 
 
 class ConsumerCore(Droppable):
-    """Assignment, positions and the way from chunk to batch.
+    """Manages the assignment and the positions, and opens the batches of received chunks.
 
     All loops over a consumer and `poll` share its positions, and nothing else. Each step of a loop begins with `ask`
-    and continues at the positions, whatever the body of the loop has done since the step before.
+    and continues at the positions, whatever the body of the loop has done since the previous step.
 
     `call` calls a function of the fetcher in its event loop, which may run in another thread; `carry_out` also waits
-    for its end. `who` identifies the
-    caller, because only one caller at a time may ask for records.
+    until the function has returned. `who` identifies the caller, because only one caller at a time may ask for records.
     """
 
     def __init__(
@@ -166,7 +169,12 @@ class ConsumerCore(Droppable):
 
     def forked(self) -> None:
         """See `forking.Forked`. The received records belong to the parent process."""
+        self._stop_handing_out()
+
+    def _stop_handing_out(self) -> None:
         self.cursor.stop()
+        if self._read_ahead is not None:
+            self._read_ahead.stop()
 
     @property
     def fetcher(self) -> Fetcher:
@@ -184,7 +192,7 @@ class ConsumerCore(Droppable):
 
     @property
     def subscribed(self) -> bool:
-        """Whether the consumer is a member of a group."""
+        """Whether the consumer has begun to join its group."""
         return self._group is not None
 
     @property
@@ -208,7 +216,7 @@ class ConsumerCore(Droppable):
 
     def _open_fetcher(self) -> Fetcher:
         if self.closed:
-            # Another thread has closed the consumer meanwhile.
+            # Another thread has closed the consumer.
             raise BrokerUnavailableError(CLOSED)
         if self._fetcher is None:
             self._fetcher = Fetcher(self.connection, self._for_records, **self._fetcher_options)
@@ -319,7 +327,14 @@ class ConsumerCore(Droppable):
                 reads[assigned.partition] = assigned
                 fetcher.add(assigned)
 
-        whole_topics = self._whole_topics = WholeTopics(self.connection, fetcher, self.cursor, add)
+        cursor, core = self.cursor, weakref.ref(self)
+
+        def finished(assigned: Assigned) -> int:
+            reader = None if (living := core()) is None else living._read_ahead
+            first = None if reader is None else reader.first(assigned.partition)
+            return cursor.finished(assigned) if first is None else min(first, cursor.finished(assigned))
+
+        whole_topics = self._whole_topics = WholeTopics(self.connection, fetcher, finished, add)
         self._lifetime.opened(whole_topics.close)
         for item in dict.fromkeys(wanted):
             if isinstance(item, str):
@@ -329,7 +344,7 @@ class ConsumerCore(Droppable):
 
     @property
     def assigned(self) -> Mapping[TopicPartition, Assigned]:
-        """The partitions that are read. Another assignment is another mapping."""
+        """The partitions that are read. Each call of `assign` makes a new mapping."""
         return self._assigned
 
     def reads_only(self, topic: str) -> bool:
@@ -386,7 +401,7 @@ class ConsumerCore(Droppable):
             if self._read_ahead is not None:
                 self._read_ahead.forget(assigned)
             assigned.position = offset
-            # The records that were read until now say nothing about the records before the new position.
+            # The leader epoch of the records that were read until now need not be that of the new position.
             assigned.leader_epoch, assigned.cut_offset = -1, None
             self._moves += 1
             self.fetcher.move(assigned)
@@ -469,7 +484,8 @@ class ConsumerCore(Droppable):
             self._read_ahead = None
 
     def _go_to(self, offsets: dict[TopicPartition, int], record_type: type[Record]) -> None:
-        """Move to these offsets, and let all records from now on be of another class, those of an open batch, too."""
+        """Move to these offsets, and make all records from now on of another class. An open batch is therefore read
+        again from its position."""
         self.cursor.settle()
         if (assigned := self.cursor.assigned) is not None:
             offsets.setdefault(assigned.partition, assigned.position)
@@ -571,7 +587,7 @@ class ConsumerCore(Droppable):
                     del ends[partition]
                     # A partition that is read up to the end of a generation is still fetched, because the broker has to
                     # report the ends of its next generations, and other partitions of the topic wait for these reports.
-                    # Records behind the end were appended meanwhile: if there are any, hold the partition.
+                    # If records behind the end have arrived since the loop began, hold the partition.
                     if not assigned.generation or assigned.fetched > assigned.position:
                         self._hold(assigned)
                 elif assigned.held:
@@ -591,7 +607,7 @@ class ConsumerCore(Droppable):
         ends.look_anew(self._moves)
         open_one = self.cursor.assigned
         if open_one is not None and open_one.partition not in ends:
-            # Another read began it. The rest of its chunk is dropped now, so it has to be fetched again later.
+            # Another loop or `poll` opened this batch. The rest of its chunk is dropped here and fetched again later.
             self._hold(open_one)
 
     def _leave_blocked(self, ends: LoopEnds) -> None:
@@ -647,7 +663,7 @@ class ConsumerCore(Droppable):
             # These steps come after the group was left: undelivered records of the open batch must not count as
             # finished.
             stack.callback(self._lifetime.closed)
-            stack.callback(self.cursor.stop)
+            stack.callback(self._stop_handing_out)
             stack.push_async_callback(self.connection.close)
             stack.push_async_callback(self._for_records.close)
             if self._fetcher is not None:

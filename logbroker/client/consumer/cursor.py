@@ -1,8 +1,8 @@
 """The position of a consumer: splits the received chunks into batches and records, and knows the next offset of each
 partition.
 
-No I/O: the asynchronous and the synchronous consumer pass the chunks in. `records` belongs to the open batch and keeps
-its position, so that a loop over records can be left and continued at the next record.
+It does no I/O: the asynchronous and the synchronous consumer pass the chunks in. `records` belongs to the open batch
+and keeps its position, so that a loop over records can be left and continued at the next record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OF_CODEC: Final = (BatchExpandsTooFarError, CorruptBatchError, UnsupportedCompr
 
 
 class Record(Decoding, msgspec.Struct, gc=False):
-    """A record of the log. `timestamp_ms` counts from 1970, by the producer's clock or the broker's.
+    """A record of the log. `timestamp_ms` is in milliseconds since 1970, by the producer's clock or the broker's.
 
     `text()`, `json()`, `msgpack()` and `decode(function)` turn the value into an object; `header(name)` finds a header.
     """
@@ -56,7 +56,7 @@ class Record(Decoding, msgspec.Struct, gc=False):
 
 
 class MergedRecord(Record, gc=False):
-    """A record of `Consumer.merged`. The rest is as in a `Record`."""
+    """A record of `Consumer.merged`: a `Record` that may be late."""
 
     late: bool = False
     """Whether a record with a higher sequence was handed out before."""
@@ -108,9 +108,9 @@ def _check_continues(chunk: Chunk, first: int, end: int = 0) -> None:
 
 
 def _is_past(chunk: Chunk, end: int) -> bool:
-    """Whether all records before `end` were delivered before the chunk arrived. This happens if a batch is open while
-    the reader moves back to the batch's beginning, because another generation has to be read, and the program then
-    receives the rest of the batch."""
+    """Whether all records before `end` were delivered before. This happens if the fetcher moves back to the beginning
+    of an open batch, because another generation has to be read. The program then receives the rest of the open batch,
+    and the same batch arrives again."""
     assigned = chunk.assigned
     return chunk.gaps_below is not None and end <= assigned.position and assigned.continued != assigned.version
 
@@ -177,9 +177,11 @@ class Cursor:
                 if wanted and not _is_past(chunk, chunk.next_offset + 1):
                     _check_continues(chunk, chunk.next_offset)
                     assigned.position = chunk.next_offset
-                    assigned.continued = -1 if chunk.gaps_below is None else assigned.version
-                    # All chunks from now on come from below the cut, if the log was cut.
-                    assigned.cut_offset = None
+                    if chunk.gaps_below is None:
+                        # The reset policy has moved the position: to the cut, if the log was cut.
+                        assigned.continued, assigned.cut_offset = -1, None
+                    else:
+                        assigned.continued = assigned.version
                 self._chunk = self.assigned = None
                 continue
             header, batch = item
@@ -211,7 +213,8 @@ class Cursor:
     def _leave_batch(self) -> None:
         if self._header is not None and self.assigned is not None:
             self.assigned.position = self._header.next_offset
-            # If the partition was moved meanwhile, the first batch after the move may begin before this position.
+            # If the partition was moved while this batch was open, the first batch after the move may begin before this
+            # position.
             self.assigned.continued = self._version
         self._header = self.last = None
         self.records = self._source = _nothing()

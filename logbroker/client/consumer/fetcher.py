@@ -4,10 +4,11 @@ Credit bounds the buffer: the broker may send `buffer_bytes`, and gets new credi
 Each move of a partition (assign, seek, resume) gives it a new version. Batches of an older version are dropped, so no
 record from before a move is ever delivered after it.
 
-A partition *stands* if the broker cannot clear its error by itself. It is not read any further, and its error is raised
-again and again (`next_chunk`, `tell`) until it is moved, paused or removed. On a new connection the fetcher asks again
-for refused partitions, because a restart of the broker may have repaired them. It does not ask again for a position
-that is not in the log: the log might have grown past it, and the records in between would be skipped silently.
+A partition *stands* when an error has stopped it that does not go away by itself. The partition is not read any
+further, and its error is raised again and again (`next_chunk`, `tell`) until the partition is moved, paused or removed.
+On a new connection the fetcher asks again for refused partitions, because a restart of the broker may have repaired
+them. It does not ask again for a position that is not in the log: the log might have grown past it, and the records in
+between would be skipped silently.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Assigned(msgspec.Struct, eq=False):
     held: bool = False
     """Whether a bounded loop leaves the partition out. It is read again by the next loop or `poll`."""
     full: bool = False
-    """Whether a reader ahead has its share of the partition's records, and hands out some of them first."""
+    """Whether the partition is not fetched because a reader ahead (`ReadAhead`) has enough of its records."""
     start: Policy | datetime.datetime = None
     """Where to begin while the position is unknown. None means that the program has to set a position."""
     cut_offset: int | None = None
@@ -156,11 +157,11 @@ class Fetcher:
         With `topics_may_go`, the deletion of a topic is no error; its partitions just have no more records.
         """
         self.on_cut: Callable[[Assigned, int], None] = lambda assigned, offset: None
-        """Called with a partition and an offset when the partition's log was cut there, below its position."""
+        """Called with a partition and an offset when the log was cut at this offset, below the partition's position."""
         self.standing: dict[Assigned, None] = {}
-        """Partitions whose error was raised to the program and must be raised again."""
+        """Partitions whose error has to be raised to the program, and again by later calls."""
         self._refusal: LogbrokerError | None = None
-        """The error with which the broker currently refuses every stream. Every call raises it."""
+        """The error with which the broker currently refuses every stream. Calls that find no records raise it."""
         self.just_told = False
         """Whether the error of a standing partition was raised and the program has received no record since then."""
         self._topics_may_go = topics_may_go
@@ -341,7 +342,7 @@ class Fetcher:
         self._note_end(assigned)
 
     def _clear(self, assigned: Assigned) -> None:
-        """Forget the error of a partition."""
+        """Clear the error of a partition."""
         assigned.failed = assigned.may_mend = False
         assigned.error, assigned.told = None, 0
         self.standing.pop(assigned, None)
@@ -363,9 +364,9 @@ class Fetcher:
         """Return the next chunk, waiting for it. Return None when the deadline (monotonic seconds) is over, when there
         is a chunk but ownership has lapsed, or when the caller has to look again at what it waits for.
 
-        With `tell_again`, raises the error that stopped a partition; if the error was raised before, only after a short
-        wait. Without `tell_again`, the caller has to raise it. Raises BrokerUnavailableError once the fetcher is
-        closed.
+        With `tell_again`, raises the error that stopped a partition. An error that was raised before is raised again
+        only after a short wait for records. Without `tell_again`, the caller has to raise these errors. Raises
+        BrokerUnavailableError once the fetcher is closed.
         """
         refusal = self._refusal
         if (self.standing and tell_again) or refusal is not None:
@@ -441,7 +442,7 @@ class Fetcher:
             raise _error_of(told, first)
 
     def interrupt(self) -> None:
-        """Wake the waiter to look at the ownership deadline."""
+        """Wake the waiter, because the ownership deadline or `has_news` has changed."""
         self._arrived.set()
 
     async def ready_chunk(self) -> Chunk | None:
@@ -637,11 +638,11 @@ class Fetcher:
                 self._cut(assigned, error)
 
     async def bound(self, assigned: Assigned, end: ListedOffset | LogbrokerError) -> int | None:
-        """Return the offset at which a bounded loop over a partition ends: the end of the partition or, if it cannot be
-        read, the offset of its error.
+        """Return the offset at which a bounded loop over a partition ends, or None if the loop need not wait for the
+        partition: its position is at the end, and no error stops it.
 
-        `end` is the broker's answer about the end. Returns None if there is nothing to wait for. No chunk of the
-        partition beyond its end may be open. Raises retriable errors.
+        `end` is the broker's answer about the end. If it is an error, the returned offset is 0, and the loop waits for
+        that error only. No chunk of the partition beyond its end may be open. Raises retriable errors.
         """
         if isinstance(end, LogbrokerError):
             if end.retriable:

@@ -26,7 +26,6 @@ import logging
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from logbroker.client.consumer.cursor import Cursor
 from logbroker.client.consumer.fetcher import Assigned, Fetcher
 from logbroker.client.transport.background import Background
 from logbroker.client.transport.connection import Connection, backoff_seconds
@@ -84,7 +83,8 @@ class TopicGenerations:
         self._begins[assigned] = 0
 
     def moved(self, assigned: Assigned) -> None:
-        """Begin with the first generation again, because the program moved a partition back into an earlier one."""
+        """Note that the program moved a partition. If it moved back into an earlier generation, begin with the first
+        generation again."""
         if self._generation == FIRST_GENERATION:
             self._waits[assigned] = None
             return
@@ -131,7 +131,9 @@ class WholeTopic:
     def update(self, found: TopicInfo | LogbrokerError | None) -> list[TopicPartition]:
         """Apply the broker's present answer about the topic. Return the partitions that were added to it."""
         if not isinstance(found, TopicInfo) or found.id != self.info.id or found.generation <= self.info.generation:
-            return []  # The topic was deleted, or another one has its name. Reading its partitions raises the error.
+            # Nothing was added. If the topic was deleted, or another one has its name now, reading its partitions
+            # raises the error.
+            return []
         self.info = found
         now = [TopicPartition(found.name, number) for number in found.partitions_of(self._bands)]
         added = [partition for partition in now if partition not in self._partitions]
@@ -143,15 +145,20 @@ class WholeTopics:
     """The topics that a consumer without a group reads as a whole, with partitions that are added later, in the order
     of their generations.
 
-    `add` makes a partition part of the assignment.
+    `finished` returns the offset up to which the program has finished a partition. `add` makes a partition part of the
+    assignment.
     """
 
     def __init__(
-        self, connection: Connection, fetcher: Fetcher, cursor: Cursor, add: Callable[[Assigned], None]
+        self,
+        connection: Connection,
+        fetcher: Fetcher,
+        finished: Callable[[Assigned], int],
+        add: Callable[[Assigned], None],
     ) -> None:
         self._connection = connection
         self._fetcher = fetcher
-        self._cursor = cursor
+        self._finished = finished
         self._add = add
         self._topics: dict[str, WholeTopic] = {}
         self._of: dict[Assigned, WholeTopic] = {}
@@ -163,7 +170,7 @@ class WholeTopics:
 
     def read(self, info: TopicInfo, bands: Sequence[str], assigned: Sequence[Assigned], *, keeps_order: bool) -> None:
         """Begin with a topic, before its partitions are given to the fetcher."""
-        generations = TopicGenerations(self._fetcher, assigned, self._cursor.finished) if keeps_order else None
+        generations = TopicGenerations(self._fetcher, assigned, self._finished) if keeps_order else None
         topic = WholeTopic(info, bands, (each.partition for each in assigned), generations)
         self._topics[info.name] = topic
         self._of |= dict.fromkeys(assigned, topic)
@@ -279,10 +286,11 @@ def has_delivered(assigned: Assigned) -> bool:
 
 
 def held_back_topics(reading: Iterable[Assigned], wanted: Container[TopicPartition]) -> set[TopicId]:
-    """Return the topics whose next generation waits for a partition that is neither wanted now nor read.
+    """Return the topics whose next generation waits for a partition that is neither fetched nor in `wanted`, which are
+    the partitions that a bounded loop reads.
 
-    A partition that is read but not wanted had no records when the loop began, and holds no topic back. Either the
-    broker reports the end of its generation, or a record arrives, and then the program has to finish that record.
+    A partition that is fetched but not in `wanted` had no records when the loop began, and holds no topic back. Either
+    the broker reports the end of its generation, or a record arrives, and then the program has to finish that record.
     """
     return {
         assigned.topic_id

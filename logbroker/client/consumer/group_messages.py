@@ -1,4 +1,5 @@
-"""Conversions between mappings by partition and the API's messages, which have columns by topic."""
+"""Conversions between mappings by partition and the API's messages, which have lists of partitions and offsets for each
+topic."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ Positions = Mapping[TopicPartition, tuple[TopicId, int, groups_pb2.ReadingState]
 
 
 def assignment_of(message: groups_pb2.Assignment) -> AssignedPartitions:
-    """Read an assignment that the broker pushed. Leaves out topics that were deleted meanwhile; they have no name."""
+    """Read an assignment that the broker pushed. Leaves out deleted topics, which have no name."""
     return AssignedPartitions(
         message.epoch,
         {

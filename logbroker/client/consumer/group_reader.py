@@ -3,8 +3,8 @@ finished.
 
 Assignments arrive at any time, but they are applied when the program asks for records (`turn`). The program has then
 finished all records that it was given. So all records of a revoked partition are finished and committed, and no
-callback runs concurrently with the program's own loop. If a program asks too rarely, the rebalance timeout or the poll
-timeout fences it.
+callback runs concurrently with the program's own loop. If a program asks too rarely, the broker fences the member after
+the rebalance timeout or the poll interval.
 """
 
 from __future__ import annotations
@@ -83,27 +83,29 @@ class _Places(msgspec.Struct):
 
 
 class Completion(Protocol):
-    """Knows which records are done, for a program that works off many at once, in any order: see `GroupReader.follow`.
+    """Knows which records are done, for a program that processes many records at once and finishes them in any order:
+    see `GroupReader.follow`.
 
-    What the program was given does not count as finished when it asks for more. The methods are called in the event
-    loop, but for `assigned` and `revoked`, which are called as the program's callbacks are.
+    With a completion, records do not count as finished because the program asks for more. The methods are called in the
+    event loop, except `assigned` and `revoked`, which are called as the program's callbacks are.
     """
 
     def floor(self, partition: TopicPartition, position: int) -> int:
-        """Return the offset of the first record that is not done; the position, before which all records were given to
-        the program, if all are done."""
+        """Return the offset of the first record that is not done. If all are done, return `position`, the offset after
+        the last record that the program was given."""
         ...
 
     def changes(self, partition: TopicPartition) -> int:
-        """Return a number that is another one whenever `text` has changed at the same offset."""
+        """Return a number that changes whenever `text` changes for the same offset."""
         ...
 
     def text(self, partition: TopicPartition, offset: int) -> str:
-        """Return the text to store beside a committed offset, which `floor` has just returned."""
+        """Return the text to store beside a committed offset. It names the records beyond this offset that are done.
+        `floor` has just returned the offset."""
         ...
 
     def is_busy(self) -> bool:
-        """Whether the program works on records. It needs no others to stay a member then."""
+        """Whether the program is working on records. If so, it stays a member even if it asks for no others."""
         ...
 
     def assigned(self, partitions: list[TopicPartition]) -> Any:
@@ -111,8 +113,8 @@ class Completion(Protocol):
         ...
 
     def revoked(self, partitions: list[TopicPartition]) -> Any:
-        """Finish what can be finished: what is done afterwards does not count. Called before the program's own
-        callback."""
+        """Finish the running records as far as possible: records that are done after this call are not committed.
+        Called before the program's own callback."""
         ...
 
     def forget(self, partition: TopicPartition) -> None:
@@ -153,7 +155,7 @@ class GroupReader:
         committed."""
         self._unsure: dict[TopicPartition, int] = {}
         """The committed offsets that this member knew when the present stream began. They are kept until the broker has
-        reported the offsets that it has, because the broker's store may have been restored from an older backup."""
+        reported its own committed offsets, because the broker may have been restored from an older backup."""
         self._looking = asyncio.Lock()
         self._lost_uncommitted = False
         """Whether all partitions were lost before the program's records were committed, and no partition is held again
@@ -184,7 +186,7 @@ class GroupReader:
         fetcher.boundary = self._at_boundary
         self._completion: Completion | None = None
         self._is_last_word = False
-        """Whether the completion has ended, and only counts until the program asks for records."""
+        """Whether the completion has ended, and is used only until the program asks for records again."""
         self._has_warned = False
         self._saved: dict[TopicPartition, int] = {}
         """`Completion.changes` of each partition when its committed text was made."""
@@ -204,15 +206,16 @@ class GroupReader:
         return self._settings.member.rebalance_timeout_seconds
 
     def follow(self, completion: Completion | None) -> None:
-        """Commit what is done by the knowledge of `completion` from now on. None: what the program was given is done
-        when it asks for more."""
+        """From now on, commit what `completion` says is done. With None, records are finished when the program asks for
+        more."""
         self._completion = completion
         self._is_last_word = False
         self._saved.clear()
 
     def follow_until_asked(self, completion: Completion) -> None:
-        """Note that the present completion has ended, and that the consumer was moved back to what is not done. Until
-        the program asks for records, what `completion` says in its place is true, and may have to be committed."""
+        """Note that the present completion has ended, and that the consumer was moved back to the first records that
+        are not done. Until the program asks for records, `completion` says what is done instead, because some of that
+        may still have to be committed."""
         self._completion = completion
         self._is_last_word = True
 
@@ -449,8 +452,8 @@ class GroupReader:
         offsets: Mapping[TopicPartition, int] | None,
         of_topics: Collection[tuple[TopicPartition, TopicId]] = (),
     ) -> None:
-        """See ConsumerCore.commit. `of_topics` holds the topics of which the offsets are, as far as they are known.
-        Raises InvalidRequestError for an offset below 0."""
+        """See ConsumerCore.commit. `of_topics` holds the topic ids of offsets that were given as records. Raises
+        InvalidRequestError for an offset below 0."""
         self.begin()
         if self._completion is not None:
             raise InvalidRequestError(
@@ -513,8 +516,8 @@ class GroupReader:
         if not offsets:
             return {}
         if self._completion is not None:
-            # More may be done by now. Nothing is awaited from here until the commit is in the line of what is sent, so
-            # a later commit is never older.
+            # More records may be done by now. Nothing is awaited between here and the moment when the commit is in the
+            # outbox, so a later commit never has older offsets.
             offsets = {partition: self._finished(self._assigned[partition]) for partition in offsets}
             changes = {partition: self._completion.changes(partition) for partition in offsets}
             texts = {partition: self._completion.text(partition, offset) for partition, offset in offsets.items()}
@@ -524,7 +527,8 @@ class GroupReader:
         failures = await (self.member.commit(named, deadline, texts) if texts else self.member.commit(named, deadline))
         full = [p for p, error in failures.items() if isinstance(error, OffsetsFullError) and texts.get(p)]
         if full:
-            # The offsets are worth more than what is done beyond them, which is only repeated after a crash.
+            # Commit the offsets without the texts. Records that are done beyond the offsets are then only repeated
+            # after a crash.
             self._warn_once_of(failures[full[0]])
             changes = {partition: number for partition, number in changes.items() if partition not in full}
             again = await self.member.commit({partition: named[partition] for partition in full}, deadline)
@@ -560,7 +564,8 @@ class GroupReader:
         return True
 
     async def _ahead(self, offsets: Mapping[TopicPartition, int], *, retry: bool = False) -> dict[TopicPartition, int]:
-        """Return the positions that are ahead of the committed offsets and belong to the present log."""
+        """Return the positions that are ahead of the committed offsets, or whose stored texts are outdated. Leave out
+        positions that do not belong to the present log."""
         ahead = {
             partition: offset
             for partition, offset in offsets.items()
@@ -574,7 +579,7 @@ class GroupReader:
         }
 
     def _has_changed(self, partition: TopicPartition, offset: int) -> bool:
-        """Whether more is done beyond the committed offset than is stored beside it."""
+        """Whether more records are done beyond the committed offset than its stored text says."""
         return (
             self._completion is not None
             and offset == self._committed[partition]
@@ -588,14 +593,15 @@ class GroupReader:
         return self._done_up_to(assigned)
 
     def _done_up_to(self, assigned: Assigned) -> int:
-        """Return the same between two calls that ask for records: the program has finished what it was given."""
+        """Return the same offset for a moment when the program has just asked for records, and so has finished all
+        records that it was given."""
         if self._completion is None:
             return assigned.position
         return self._completion.floor(assigned.partition, self._cursor.handed_out(assigned))
 
     async def commit_done(self) -> None:
-        """Commit what is done, also over a break of the connection. Gives up if the broker does not answer in time, or
-        the partitions are lost."""
+        """Commit what is done, and try again after a break of the connection. Gives up if the broker does not answer in
+        time, or the partitions are lost."""
         membership = self.member.membership
         try:
             async with asyncio.timeout(self._connection.request_timeout_seconds):
@@ -607,7 +613,7 @@ class GroupReader:
             _log.warning(_NOT_COMMITTED, self._group_id, _NO_ANSWER)
 
     def look_at_boundary(self) -> None:
-        """Note that more records are done. The group may wait for those at the end of a generation."""
+        """Note that more records are done. The group may be waiting for the last ones of a generation."""
         if self._fetcher.at_boundary:
             self._at_boundary()
 

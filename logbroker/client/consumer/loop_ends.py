@@ -25,8 +25,8 @@ class LoopEnds(dict[TopicPartition, int]):
         """The ends of all partitions, including those that were at their ends or paused when the loop began."""
 
     def look_anew(self, moves: int) -> None:
-        """Take into account that the program has moved or resumed partitions: those that are before their ends now have
-        to reach them. A partition whose error was raised before waits for a move of its own."""
+        """Take into account that the program has moved or resumed partitions: those whose positions are now before
+        their ends have to reach them. A partition whose error was raised is put back only after it was moved itself."""
         if self.moves == moves:
             return
         self.moves = moves

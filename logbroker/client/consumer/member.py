@@ -74,7 +74,7 @@ class Activity(msgspec.Struct, frozen=True):
     polls: bool
     """Whether the program asked for records."""
     delivers: bool
-    """Whether the program was given records."""
+    """Whether the program was given records, or is working on some."""
 
 
 class Reader(Protocol):
@@ -272,7 +272,7 @@ class GroupMember:
         """Commit offsets, with the texts to be stored beside them. Return the refused ones with their errors.
 
         If the stream breaks, the commit is repeated until the deadline; without a deadline, BrokerUnavailableError is
-        raised. If the member loses all its partitions meanwhile, the error of this loss is raised.
+        raised. If the member loses all its partitions during the call, the error of this loss is raised.
         """
         losses = self.membership.losses
         while True:
@@ -433,7 +433,7 @@ class GroupMember:
             self._beat_anew.clear()
             now, asked_at = monotonic(), membership.asked_at
             if asked_at is not None and now >= asked_at + patience_seconds:
-                # If this process was frozen, the answer may have arrived meanwhile: let it be read first.
+                # If this process was frozen, the answer may be there and not read yet: let it be read first.
                 await asyncio.sleep(_LATE_SECONDS)
                 if membership.asked_at == asked_at:
                     self._connection.renew()
@@ -465,8 +465,8 @@ class GroupMember:
             self._beat_anew.set()
 
     def _note_delay(self, now: float) -> None:
-        """Warn if every answer arrives after the deadline that it gives. Otherwise nothing would explain why no record
-        comes."""
+        """Warn if every answer arrives after the deadline that it gives. Without this warning, nothing would explain
+        why no record is delivered."""
         late_seconds = self.membership.late_by(now)
         self._late_answers = self._late_answers + 1 if late_seconds else 0
         if late_seconds and not self._is_busy:

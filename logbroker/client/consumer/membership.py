@@ -108,8 +108,8 @@ class Membership:
         self.state = MembershipState.OUT
         self.ownership = OwnershipDeadline(NOT_NOW)
         self.keeping = OwnershipDeadline(NOT_NOW)
-        """Until when the member surely holds what it held before an assignment that it has not taken yet. A program
-        that has other records in hand may go on with them until then."""
+        """The time until which the member surely holds the partitions that it had before an assignment that it has not
+        taken yet. Until then, a convoy may start records that it has already."""
         self.session_timeout_seconds = session_timeout_seconds
         """The requested session timeout and, once the broker has answered, the granted one."""
         self.epoch = 0

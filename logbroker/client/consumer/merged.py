@@ -1,21 +1,22 @@
 """Merged reading: all partitions of a topic, or one key's records in them, as one stream in order.
 
-The reader takes the batches of a consumer as they come, puts their records into a `Resequencer`, whose sources are the
-partitions, and hands out what it releases. It reads on only when nothing can be released.
+The reader takes the batches of a consumer as they come, and puts their records into a `Resequencer`, whose sources are
+the partitions. It hands out the records that the resequencer releases, and reads on only when none can be released.
 
 **Time.** The resequencer's clock is the last moment at which everything that had arrived was in the resequencer. So a
-slow program does not make a partition look silent whose records have arrived. Two more things are known of time. A
-record counts as there since the broker first told of a high watermark above it, so the records of a backlog do not wait
-one by one for a partition that has none. And the broker may have had no credit to send the records of a partition,
-because the read-ahead was full of others: before such a partition counts as silent, the broker is asked for its end.
+partition does not look silent because a slow program has not read its records yet. The arrival time of a record is the
+time when the broker first reported a high watermark above it. So all records of a backlog count as arrived at once, and
+do not wait one after the other for a partition without records. A partition may also look silent because the broker had
+no credit to send its records, while the read-ahead was full of others. Before such a partition counts as silent, the
+reader asks the broker for its end.
 
-**Back-pressure.** A partition that has its share of the records in the resequencer while a bound is reached is fetched
-no further until half of them are released.
+**Back-pressure.** When the resequencer has reached a bound, each partition that has its share of the records in it is
+fetched no further until half of these records are released.
 
-**Positions.** The positions of the consumer are ahead of what the program has got. `first` says how far it has, and
-whatever else moves the consumer or asks it for records goes back to there (`ConsumerCore`). The answer follows from the
-last record of each partition that was handed out, as no partition is reordered. So it is right wherever an exception of
-a signal handler ends the reader.
+**Positions.** The positions of the consumer are ahead of the records that the program has received. `first` returns the
+first record that the program has not received. When the consumer is moved, or something else asks it for records, it
+goes back to these records (`ConsumerCore`). `first` needs only the last record of each partition that was handed out,
+because no partition is reordered. So it is right wherever an exception in a signal handler ends the reader.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from logbroker.client.consumer.consumer_core import (
 )
 from logbroker.client.consumer.cursor import MergedRecord
 from logbroker.client.consumer.fetcher import Assigned, Chunk
+from logbroker.client.consumer.generations import has_delivered
 from logbroker.client.consumer.loop_ends import LoopEnds
 from logbroker.client.consumer.resequencer import TIMESTAMP, Resequencer, SequenceOf
 from logbroker.client.transport.offsets import ListedOffset, Start, list_offsets
@@ -41,7 +43,7 @@ from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.types import TopicPartition
 
 _STARVING_SHARE: Final = 2
-"""The broker may have run out of credit if this part of the read-ahead arrived since the last wait."""
+"""If half of the read-ahead has arrived since the last wait, the broker may have run out of credit."""
 
 
 class MergedReader:
@@ -58,9 +60,9 @@ class MergedReader:
         max_wait_seconds: float,
     ) -> None:
         self.released: list[MergedRecord] = []
-        """The records to hand out now. The list is replaced when they are not to be handed out any more."""
+        """The records to hand out now. A new list means that no more records of the old one may be handed out."""
         self.taken = 0
-        """How many of them were handed out."""
+        """How many records of `released` were handed out."""
         self.is_in_doubt = False
         """Whether `confirm` is needed before a partition counts as silent."""
         self._core = core
@@ -73,27 +75,30 @@ class MergedReader:
         self._of: dict[int, Assigned] = {}
         """The partitions that are known to the resequencer, by number. All are of the same topic."""
         self._delivered: dict[int, int] = {}
-        """For each partition of which records wait: the offset after the last one that was handed out, except of those
-        in `released`."""
+        """For each partition with waiting records: the offset after the last record that was handed out. Records of
+        `released` are not taken into account before `_count_handed_out`."""
         self._waiting: dict[int, int] = {}
-        """How many records of each partition wait, those in `released` included."""
+        """The number of waiting records of each partition, including those in `released`."""
         self._reading: int | None = None
         """The partition whose records are on their way from the cursor to the resequencer."""
         self._known: dict[int, deque[tuple[int, float]]] = {}
         """For each partition: high watermarks, ascending, and when each was first known."""
+        self._idle: set[int] = set()
+        """The partitions that could bring nothing when they were last looked at."""
         self._full: dict[int, int] = {}
-        """The partitions that are not fetched now, and down to how many of their records that is so."""
+        """The partitions that are not fetched now. A partition is fetched again when at most this many of its records
+        wait."""
         self._now = monotonic()
+        """The last moment at which everything that had arrived was in the resequencer."""
         self._arrived_bytes = 0
-        """How much has arrived since then."""
+        """The number of bytes that have arrived since `_now`."""
         self._may_tell = not core.fetcher.just_told
         """Whether to raise the error of a standing partition before anything else is handed out."""
 
-    # --- what the consumer does meanwhile ---------------------------------------------------------------------------
+    # --- when the consumer is moved or read otherwise ---------------------------------------------------------------
 
     def first(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the first record of a partition that was read and not handed out; None: there is
-        none."""
+        """Return the offset of the first record of a partition that was read and not handed out, or None."""
         number = partition.partition
         if number != self._reading and not self._waiting.get(number):
             return None
@@ -101,10 +106,14 @@ class MergedReader:
         return max(of_partition, default=self._delivered[number])
 
     def forget(self, assigned: Assigned) -> None:
-        """Hand out no record of a partition that was read until now, because the program moves or pauses it."""
+        """Drop the records of a partition that were read and not handed out, because the program moves or pauses it."""
         number = assigned.partition.partition
         self._count_handed_out()
-        self.released = [record for record in self.released if record.partition != number]
+        # The other partitions wait for this one again.
+        released, self.released = self.released, []
+        for record in released:
+            record.late = False
+        self._resequencer.put_back(released)
         self._waiting.pop(number, None)
         self._known.pop(number, None)
         if number == self._reading:
@@ -114,17 +123,21 @@ class MergedReader:
         if self._full.pop(number, None) is not None:
             assigned.full = False
 
+    def stop(self) -> None:
+        """Hand out no more records."""
+        self.released = self.released[: self.taken]
+
     def _count_handed_out(self) -> None:
-        """Note what was handed out of `released`. The rest stays there, as another list."""
+        """Note which records of `released` were handed out. The others stay there, in a new list."""
         handed_out, rest = self.released[: self.taken], self.released[self.taken :]
         delivered = self._delivered | {record.partition: record.offset + 1 for record in handed_out}
         waiting = self._waiting.copy()
         for number, count in Counter([record.partition for record in handed_out]).items():
             waiting[number] -= count
-        # All at once: an exception of a signal handler comes at calls and jumps only.
+        # A signal handler can raise an exception only at calls and jumps, so all four are assigned or none.
         self._delivered, self._waiting, self.released, self.taken = delivered, waiting, rest, 0
 
-    # --- the way of the records -------------------------------------------------------------------------------------
+    # --- from chunk to released record ------------------------------------------------------------------------------
 
     @property
     def deadline(self) -> float | None:
@@ -133,15 +146,16 @@ class MergedReader:
 
     @property
     def tells(self) -> bool:
-        """Whether a wait for a chunk may raise the error of a standing partition: no record waits that comes first."""
+        """Whether a wait for a chunk may raise the error of a standing partition: the loop is not bounded, and no
+        records wait, which would come first."""
         return self._ends is None and not len(self._resequencer)
 
     def step(self) -> Step:
-        """Release records or, as long as none can be released, read what has arrived. At OPENED, there is something in
-        `released`."""
+        """Release records or, as long as none can be released, read what has arrived. OPENED means that `released` has
+        records."""
         core = self._core
         if core.assigned is not self._assigned:
-            raise InvalidRequestError("the consumer was assigned other partitions meanwhile; call merged() again")
+            raise InvalidRequestError("the consumer was assigned other partitions during the loop; call merged() again")
         core.ask(self)
         self._count_handed_out()
         if self.released:
@@ -161,7 +175,7 @@ class MergedReader:
                 return step
 
     def got(self, chunk: Chunk | None) -> None:
-        """Take the next chunk; None: the wait for one is over."""
+        """Take the next chunk, or None if the wait ended without one."""
         if chunk is not None:
             self._arrived_bytes += len(chunk.batches)
             known = self._known.setdefault(chunk.assigned.partition.partition, deque())
@@ -176,8 +190,8 @@ class MergedReader:
             self._arrived_bytes = 0
 
     async def confirm(self) -> None:
-        """Ask the broker for the ends of the partitions that brought nothing, and go on waiting for those that have
-        something."""
+        """Ask the broker for the ends of the partitions that brought no records, and go on waiting for those that have
+        some."""
         self.is_in_doubt = False
         silent = [
             (number, assigned)
@@ -195,7 +209,8 @@ class MergedReader:
                 self._resequencer.expect(number, self._now)
 
     def _look_at_partitions(self) -> None:
-        """Wait for partitions that were added, and for none that stands or is paused."""
+        """Wait for partitions that were added, and for none that can bring nothing: because an error has stopped it,
+        because it is paused, or because its next generation waits until the other partitions are read up to there."""
         fetcher = self._core.fetcher
         if len(self._of) != len(self._assigned):
             for assigned in self._assigned.values():
@@ -206,8 +221,13 @@ class MergedReader:
             if self._ends is not None:
                 self._wait_for_ends(self._ends)
         for number, assigned in self._of.items():
-            if assigned.paused or assigned.failed:
+            if assigned.paused or assigned.failed or has_delivered(assigned):
+                self._idle.add(number)
                 self._resequencer.idle(number)
+            elif number in self._idle:
+                self._idle.discard(number)
+                if self._ends is None or assigned.partition in self._ends:
+                    self._resequencer.expect(number, monotonic())
         # The records before an error come first.
         waits = (self._waiting.get(assigned.partition.partition) for assigned in list(fetcher.standing))
         if self._ends is None and self._may_tell and not all(waits):
@@ -227,7 +247,7 @@ class MergedReader:
         self.released, self.taken, self._may_tell = released, 0, True
         for number, most in list(self._full.items()):
             if self._resequencer.held(number) <= most:
-                # What was appended meanwhile is on its way.
+                # Records that were appended while the partition was not fetched are on their way.
                 self._resequencer.expect(number, monotonic())
                 self._core.fetch_again(self._of[number])
                 del self._full[number]
@@ -247,9 +267,11 @@ class MergedReader:
         read: list[Any] = []
         room = Room(DEFAULT_LIST_RECORDS, DEFAULT_POLL_BYTES)
         core.rest_of_batch(read, room)
+        # They are this reader's now. The next generation of the topic must not wait until the program asks again: there
+        # may be no record for it among them.
+        core.cursor.asked()
         key = self._key
         records = read if key is None else [record for record in read if record.main_key == key]
-        self._waiting[number] = self._waiting.get(number, 0) + len(records)
         if read:
             known, last = self._known.setdefault(number, deque()), read[-1].offset
             has_more = bool(known) and known[-1][0] > last + 1
@@ -257,8 +279,13 @@ class MergedReader:
             size_bytes = DEFAULT_POLL_BYTES - room.bytes
             arrived = self._known_since(known, last)
             self._resequencer.add_all(number, records, arrived, has_more=has_more, size_bytes=size_bytes)
+            if self._reading != number:
+                # The function that gives the sequences has moved or paused this partition.
+                self._resequencer.drop(number)
+                return True
+            self._waiting[number] = self._waiting.get(number, 0) + len(records)
         if self._is_by_time and read:
-            # Records of other keys show how far the partition is, too.
+            # Records of other keys raise the watermark of the partition, too.
             self._resequencer.advance(number, max(record.timestamp_ms for record in read))
         self._reading = None
         if self._resequencer.is_full(number):
@@ -267,7 +294,8 @@ class MergedReader:
         return bool(read)
 
     def _known_since(self, known: deque[tuple[int, float]], offset: int) -> float:
-        """Return since when a record is known to be there."""
+        """Return the time at which the broker first reported a high watermark above this offset, or now if it has not
+        done so."""
         while known and known[0][0] <= offset:
             known.popleft()
         return known[0][1] if known else monotonic()

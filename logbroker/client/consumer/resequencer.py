@@ -1,21 +1,22 @@
 """The resequencer: makes one stream, in the order of a sequence, of the records of several sources.
 
 It does no I/O and reads no clock. Each source (a partition, a topic, a sub-lane) has a queue, and `take` merges the
-queues by the sequences of their first records. Records of one sequence come in the order in which their sources became
-known.
+queues by the sequences of their first records. Records with equal sequences come in the order in which their sources
+became known.
 
-**What a record waits for.** A source whose queue is empty may still bring a record that belongs before the next one.
-Its *watermark*, the highest sequence that it has brought, says up to where it will not, because a source is expected
-to ascend. Sources at lower watermarks are waited for until the first of the records that wait arrived
-`max_wait_seconds` ago. So silent sources, however many, hold no record up for longer than that, and a record that
-arrives no later than that after those that belong behind it is not late.
+**What a record waits for.** A source whose queue is empty may still bring a record that belongs before the next record
+of the stream. The *watermark* of a source is the highest sequence that it has brought, or that `advance` was given. The
+sequences of a source are expected to ascend, so no record below its watermark is expected. The next record waits for
+the sources whose watermarks are below its sequence, but only until the oldest waiting record arrived `max_wait_seconds`
+ago. So silent sources, however many, delay no record for longer. A record is not late if it arrives within that time
+after the first record that belongs behind it.
 
-A source that is known to have more records is not silent: its time begins when its queue is empty. So does the time of
-a source that becomes known, or goes on after a pause, when `expect` is called.
+For a source that is known to have more records, the wait begins when its queue becomes empty. For a source that is new,
+or goes on after a pause, the wait begins when `expect` is called.
 
-**Nothing is lost, and no source is reordered.** A record leaves its queue only at the front, into the result of `take`,
-and only `drop` removes records otherwise. A record whose sequence is below that of a record that was released before
-is released at once and marked as late: there is nothing left to wait for.
+**Nothing is lost, and no source is reordered.** A record leaves its queue only at the front, into the result of `take`;
+apart from that, only `drop` removes records. A record whose sequence is below that of an earlier released record is
+released at once and marked as late, because there is nothing left to wait for.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 from logbroker.client.runtime.arguments import MAX_INT, check_bounds, check_seconds, checks_arguments
+from logbroker.client.runtime.handlers import SIGNALS, check_plain, let_out
 from logbroker.errors import InvalidRequestError, quoted
 
 R = TypeVar("R")
 
 Sequence = int | float
 SequenceOf = str | Callable[[Any], Sequence | None]
-"""Source of the sequence of a record: "timestamp", a header's name (a number in ASCII decimal), or a function.
-A record without one (None) has that of the record before it in its source; the first counts as the lowest."""
+"""How to get the sequence of a record: "timestamp", the name of a header with a number in ASCII decimal, or a function.
+A record without a sequence (None) gets that of the record before it in its source, or the lowest if it is the first."""
 
 TIMESTAMP: Final = "timestamp"
 DEFAULT_MAX_WAIT_SECONDS: Final = 1.0
@@ -47,7 +49,7 @@ TAKEN_LOWEST: Final = 1000
 
 _MAX_DIGITS: Final = 19
 _LOWEST: Final = -math.inf
-"""The sequence of a record without one that begins its source."""
+"""The sequence of the first record of a source, if that record has none."""
 _END: Final = (math.inf, math.inf)
 
 _Place = tuple[Sequence, float]
@@ -69,6 +71,7 @@ def sequence_function(by: SequenceOf) -> Callable[[Any], Sequence | None]:
         return in_header
     if not callable(by):
         raise InvalidRequestError(f"by takes {TIMESTAMP}, the name of a header, or a function, not {quoted(by)}")
+    check_plain("the function given as by", by)
     return by
 
 
@@ -79,7 +82,7 @@ class _Batch:
 
     def __init__(self, count: int, arrived: float, size_bytes: int) -> None:
         self.left = count
-        """How many of them wait."""
+        """The number of these records that wait."""
         self.arrived = arrived
         self.bytes = size_bytes
 
@@ -91,7 +94,7 @@ class _Source(Generic[R]):
 
     def __init__(self, index: int) -> None:
         self.index = index
-        # Lists of their own, because a tuple for each record would be work for the garbage collector.
+        # Records and sequences are in separate lists, because a tuple for each record would cost garbage collection.
         self.records: deque[R] = deque()
         self.sequences: deque[Sequence] = deque()
         """The sequences of the records."""
@@ -103,13 +106,15 @@ class _Source(Generic[R]):
         self.low: Sequence = _LOWEST
         """The watermark: no record with a lower sequence is expected."""
         self.since = -math.inf
-        """The time from which the wait for its next record counts, if that is later than for other sources."""
+        """The wait for the source's next record does not begin before this time."""
         self.has_more = False
         """Whether more records are known to be on their way."""
         self.is_idle = False
 
 
-_PER_RECORD: Final = ("expect", "add", "add_all", "advance", "idle", "drop", "held", "is_full", "take", "release")
+_PER_RECORD: Final = (
+    *("expect", "add", "add_all", "advance", "idle", "drop", "held", "is_full", "take", "release", "put_back"),
+)
 
 
 @checks_arguments(*_PER_RECORD)
@@ -127,7 +132,7 @@ class Resequencer(Generic[R]):
     A source is anything hashable. `now` is in seconds, by any clock that does not go back. After `take`, call it again
     when something was added, or at `deadline`.
 
-    It holds what waits: stop adding to a source while `is_full` says so. `add` itself refuses nothing.
+    The waiting records are in memory, and `add` checks no bound: stop adding to a source while it `is_full`.
     """
 
     def __init__(
@@ -158,6 +163,14 @@ class Resequencer(Generic[R]):
         """The sources whose queues are empty, by their index, unless they are idle."""
         self._high: Sequence = _LOWEST
         """The highest sequence that was released."""
+        self._high_before: Sequence = _LOWEST
+        """The same before the last release."""
+        self._last_places: list[tuple[Sequence, int]] = []
+        """The places of the records that were released last."""
+        self._last_batches: list[_Batch] = []
+        """Their batches."""
+        self._last_since: dict[int, float] = {}
+        """Earlier values of `since`, of the sources that this release has emptied and that have more."""
         self._now = -math.inf
         self._records = self._bytes = 0
 
@@ -166,8 +179,8 @@ class Resequencer(Generic[R]):
         return self._records
 
     def expect(self, source: Hashable, now: float) -> None:
-        """Wait for records of this source from now on, because it begins or goes on after a pause. A source that was
-        added to is waited for anyway."""
+        """Wait for records of this source from now on, because it begins or goes on after a pause. A source to which
+        records were added needs no such call."""
         found = self._source(source)
         found.since, found.is_idle = max(now, found.since), False
         if not found.records:
@@ -219,9 +232,14 @@ class Resequencer(Generic[R]):
         self._records += len(records)
 
     def _sequences_of(self, records: List[R], last: Sequence) -> list[Sequence]:
-        given: list[Any] = list(map(self._sequence_of, records))
         if self._is_checked:
-            return given
+            return list(map(self._sequence_of, records))  # type: ignore[arg-type]
+        given: list[Any] = []
+        try:
+            for record in records:
+                given.append(self._sequence_of(record))  # noqa: PERF401 (a comprehension is no faster here)
+        except SIGNALS as error:
+            raise let_out("the function given as by", error) from error
         for index, sequence in enumerate(given):
             if sequence is None:
                 given[index] = last
@@ -253,13 +271,16 @@ class Resequencer(Generic[R]):
         found.records.clear()
         found.sequences.clear()
         found.batches.clear()
-        self._heads = [(each.sequences[0], each.index) for each in self._by_index if each.sequences]
-        heapify(self._heads)
+        self._find_heads()
         self._records -= count
         self._bytes -= found.bytes
         found.bytes, found.last, found.low, found.has_more = 0, _LOWEST, _LOWEST, False
         self.expect(source, self._now)
         return count
+
+    def _find_heads(self) -> None:
+        self._heads = [(each.sequences[0], each.index) for each in self._by_index if each.sequences]
+        heapify(self._heads)
 
     def held(self, source: Hashable) -> int:
         """Return the number of records of this source that wait."""
@@ -268,7 +289,7 @@ class Resequencer(Generic[R]):
 
     def is_full(self, source: Hashable) -> bool:
         """Whether to add no more records of this source for now: a bound is reached, and the source has its share of
-        the records that wait. A source of which no record waits is never full, so what others wait for can come."""
+        the waiting records. A source without waiting records is never full, because other records may wait for it."""
         found = self._sources.get(source)
         if found is None or not found.records:
             return False
@@ -279,8 +300,8 @@ class Resequencer(Generic[R]):
 
     @property
     def deadline(self) -> float | None:
-        """The time at which `take` releases the next record at the latest; None if none waits. A time that is over: it
-        releases one now."""
+        """The time at which `take` releases the next record at the latest, or None if no record waits. If this time is
+        over, `take` releases a record now."""
         if not self._heads:
             return None
         place = self._heads[0]
@@ -304,8 +325,11 @@ class Resequencer(Generic[R]):
         wait, heads, awaited = self._wait, self._heads, self._awaited
         taken: list[R] = []
         late: list[int] = []
-        # Before `waits_new`, no awaited source can bring a record. Before `waits_all`, only those can that have been
-        # silent for long enough: for them, only records wait that have just arrived.
+        places: list[tuple[Sequence, int]] = []
+        batches: list[_Batch] = []
+        since: dict[int, float] = {}
+        # No awaited source can bring a record before the place `waits_new`. Between `waits_new` and `waits_all`, only
+        # sources that have been silent for long enough can: only records that have just arrived wait for these.
         waits_all = waits_new = _END
         for each in awaited.values():
             place: _Place = (each.low, each.index)
@@ -313,7 +337,7 @@ class Resequencer(Generic[R]):
                 waits_new = place
             if place < waits_all and each.since + wait > now:
                 waits_all = place
-        high = self._high
+        high = self._high_before = self._high
         while heads and len(taken) < max_records:
             head = heads[0]
             sequence, index = head
@@ -328,6 +352,8 @@ class Resequencer(Generic[R]):
             sequences.popleft()
             taken.append(source.records.popleft())
             batch = source.batches[0]
+            places.append(head)
+            batches.append(batch)
             batch.left -= 1
             if not batch.left:
                 source.batches.popleft()
@@ -338,6 +364,7 @@ class Resequencer(Generic[R]):
                 continue
             heappop(heads)
             if source.has_more:
+                since[index] = source.since
                 source.since = now
             if not source.is_idle:
                 awaited[index] = source
@@ -346,15 +373,43 @@ class Resequencer(Generic[R]):
                 if source.since + wait > now:
                     waits_all = min(waits_all, place)
         self._high = high
+        self._last_places, self._last_batches, self._last_since = places, batches, since
         self._records -= len(taken)
         return taken, late
+
+    def put_back(self, records: List[R]) -> None:
+        """Take back records that the last `take` or `release` returned and that were not handed on: the last ones of
+        its list, in their order. They count as if they had not been released."""
+        kept = len(self._last_places) - len(records)
+        if kept < 0:
+            raise InvalidRequestError(
+                f"{len(records)} records cannot be put back: {len(self._last_places)} were released last"
+            )
+        places, batches = self._last_places[kept:], self._last_batches[kept:]
+        del self._last_places[kept:], self._last_batches[kept:]
+        for record, (sequence, index), batch in zip(
+            reversed(records), reversed(places), reversed(batches), strict=True
+        ):
+            source = self._by_index[index]
+            if not batch.left:
+                source.batches.appendleft(batch)
+                source.bytes += batch.bytes
+                self._bytes += batch.bytes
+            batch.left += 1
+            source.records.appendleft(record)
+            source.sequences.appendleft(sequence)
+            source.since = self._last_since.pop(index, source.since)
+            self._awaited.pop(index, None)
+        self._records += len(records)
+        self._high = max(self._high_before, max((sequence for sequence, _ in self._last_places), default=_LOWEST))
+        self._find_heads()
 
     def _is_new(self, source: _Source[R], now: float) -> bool:
         """Whether neither the first record of this source nor any other has waited for long enough."""
         return source.batches[0].arrived + self._wait > now and self._oldest() + self._wait > now
 
     def _oldest(self) -> float:
-        """Return when the first of the records that wait arrived. Records before it in the merged order do not make it
+        """Return the arrival time of the oldest waiting record. Records before it in the merged order do not make it
         wait for longer."""
         return min(self._by_index[index].batches[0].arrived for _, index in self._heads)
 

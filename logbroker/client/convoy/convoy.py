@@ -66,13 +66,13 @@ class Convoy(Uncopied):
     The queues, one per key, are in the memory of this program. The source is a `Consumer` of a group, a `Worker`, or
     any asynchronous iterator of (key, item, ack, nack): see `ConvoySource`.
 
-    With a consumer, the convoy commits what is done: per partition the offset of the first record that is not done, and
-    beside it which later ones are. So after a crash only those records are delivered again that ran, or were done since
-    the last commit (`auto_commit_interval_seconds` of the consumer). Where there is no room to write more beside the
-    offset, the convoy starts no record that is so far ahead. A consumer without a convoy may take over at any time: it
-    begins at the committed offset. Before a partition is given away, its running handlers get `drain_seconds`; then
-    asynchronous ones are cancelled. A handler in a thread cannot be: it may still run when the next owner of the
-    partition begins.
+    With a consumer, the convoy commits for each partition the offset of the first record that is not done and, beside
+    it, a list of the later records that are done. So after a crash, handlers are called again only for records that
+    were not done at the last commit (`auto_commit_interval_seconds` of the consumer). The room for this list is
+    limited: the convoy does not start a record that lies too far ahead for it. A consumer without a convoy may take
+    over at any time: it begins at the committed offset. Before a partition is given away, its running handlers get
+    `drain_seconds` to end; then asynchronous handlers are cancelled. A handler in a thread cannot be cancelled: it may
+    still run when the next owner of the partition begins.
 
     Records without a key have no order. A failed record is tried again after a backoff, and its key waits meanwhile.
     """
@@ -95,17 +95,18 @@ class Convoy(Uncopied):
         drain_seconds: float = DEFAULT_DRAIN_SECONDS,
     ) -> None:
         """`concurrency` is the number of handlers that run at once. `key` is a function that returns the ordering key
-        of a record; without it, the record's key counts, and that of the tuple. A record for which it fails has no
-        order, and the failure counts as an attempt. `max_records` and `max_bytes` bound
-        what is in memory, records that wait behind others included: where one is reached, the source is not asked for
-        more.
+        of a record; without it, the key is the record's key or the first item of the tuple. If the function fails, the
+        record has no order, and each attempt begins with another call of the function. `max_records` and `max_bytes`
+        bound the records in memory, those that wait behind others included. Near a limit, the convoy asks the source
+        for no more.
 
-        `max_attempts` and the backoff are as in the settings of a queue group, but are counted in memory. After the
-        last attempt, with `on_exhausted` "block" the key stands until `resume` or `skip`, or until the program starts
-        again. With "dead-letter", the record goes to `dead_letter`, and the key goes on: a topic (with a consumer or a
-        worker), or a function of the record and its last error, which may be async. With "skip", the record counts as
-        done. `drain_seconds` bounds the wait for running handlers at `stop` and when partitions are revoked. There, it
-        is at most half of the rebalance timeout. Raises InvalidRequestError for invalid settings.
+        `max_attempts` and the backoff mean the same as in a queue group, but attempts are counted in memory only.
+        `on_exhausted` decides what happens after the last attempt. With "block", the key is blocked until `resume` or
+        `skip`, or until the program starts again. With "dead-letter", the record goes to `dead_letter`, and the key
+        goes on. `dead_letter` is a topic (with a consumer or a worker), or a function of the record and its last error,
+        which may be async. With "skip", the record counts as done. `drain_seconds` bounds the wait for running handlers
+        at `stop` and when partitions are revoked; at a revocation, so does half of the rebalance timeout. Raises
+        InvalidRequestError for invalid settings.
         """
         self._core = ConvoyCore(
             concurrency=concurrency,
@@ -159,8 +160,8 @@ class Convoy(Uncopied):
 
         A coroutine function runs in tasks, and any other function in threads. A record is done when its handler
         returns; an exception is logged and counts as a failed attempt. If the call is cancelled, asynchronous handlers
-        are cancelled, too. In any case, what is done is committed at the end, and what is not is given back: the
-        consumer is moved back to it, and may be used on. Raises the error that ended the source, and
+        are cancelled, too. At the end, done records are committed or acked, and the others are given back: a consumer
+        is moved back to them. The program may go on with the source. Raises the error that ended the source, and
         InvalidRequestError for a handler that contains `yield` or a consumer that is not ready for a convoy.
         """
         check_no_generator(HANDLER, handler)
@@ -177,7 +178,7 @@ class Convoy(Uncopied):
         try:
             await asyncio.wait([pulling, running], return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
-                # After an error of the source, too, what runs may end.
+                # Let running handlers end, also after an error of the source.
                 self.stop()
                 await self._wait_until(lambda: not self._lanes.running, core.drain_left_seconds)
         finally:
@@ -231,7 +232,7 @@ class Convoy(Uncopied):
                 attempt = 0
             self._wake()
         while lanes.running and core.drain_left_seconds:
-            # Revocations go on meanwhile.
+            # Partitions may be revoked during this wait.
             with suppress(LogbrokerError):
                 await feed.idle()
             await self._wait_until(lambda: not lanes.running, min(PULL_SECONDS, core.drain_left_seconds))
@@ -244,7 +245,7 @@ class Convoy(Uncopied):
         )
 
     async def _wait_until(self, holds: Callable[[], bool], seconds: float) -> None:
-        """Wait until something holds after the end of a handler, or the time is over."""
+        """Wait until `holds` returns true, or the time is over. It is called after the end of each handler."""
         self._watchers += 1
         try:
             async with asyncio.timeout(seconds):
@@ -257,7 +258,7 @@ class Convoy(Uncopied):
             self._watchers -= 1
 
     def _wake(self) -> None:
-        """Wake one task if there is work. It wakes the next one."""
+        """Wake one task if there is work. This task wakes the next one."""
         if self._lanes.has_ready:
             while self._idle:
                 told = self._idle.popleft()
@@ -313,7 +314,7 @@ class Convoy(Uncopied):
                 await slots.outlive_handler()
 
     async def _give_turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give the event loop a turn. The tasks that run before it has had one do the same."""
+        """Give the event loop a turn. Until it has had this turn, the other tasks wait for it, too."""
         if not self._is_turning:
             self._is_turning = True
             loop.call_soon(self._turned)
@@ -334,16 +335,16 @@ class Convoy(Uncopied):
             raise
 
     async def _settle(self, entry: Entry, failure: Exception | None, slots: Slots) -> None:
-        """Do what follows from the end of a handler."""
+        """Handle the end of a handler: ack the record, try it again later, or give it up."""
         await slots.outlive_handler()
         if entry.state is not RecordState.RUNNING:
-            return  # Its partition has gone.
+            return  # Its partition was given away or lost.
         if failure is None or await self._is_given_up(entry, failure, slots):
             await self._ack(entry)
             self._lanes.done(entry)
 
     async def _is_given_up(self, entry: Entry, failure: Exception, slots: Slots) -> bool:
-        """Do what follows from a failure. Return whether the record counts as done."""
+        """Handle a failed attempt. Return whether the record is given up, so that it counts as done."""
         core = self._core
         is_used_up = core.failed(entry, failure)
         self._set_timer()
@@ -360,7 +361,7 @@ class Convoy(Uncopied):
         return entry.state is RecordState.RUNNING
 
     def _send_letter(self, entry: Entry, failure: Exception) -> Awaitable[object] | object:
-        """Send the dead letter of a record. The result is awaited: then the letter is stored."""
+        """Send the dead letter of a record. The letter is stored once the result was awaited."""
         to, feed = self._core.dead_letter, self._feed
         if not isinstance(to, str):
             assert to is not None
@@ -398,7 +399,8 @@ class Convoy(Uncopied):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     async def _drain(self, tracks: Iterable[Track], seconds: float) -> None:
-        """Wait until nothing runs in tracks that were held. When the time is over, interrupt what does."""
+        """Wait until no record of these held tracks runs. When the time is over, interrupt the handlers that still
+        run."""
         tracks = list(tracks)
         await self._wait_until(lambda: not any(track.running for track in tracks), seconds)
         ran = self._core.drop(tracks)
@@ -411,7 +413,8 @@ class Convoy(Uncopied):
             _log.warning(STILL_RUN, len(ran))
 
     async def _end(self) -> None:
-        """Give back what is not done. All steps are taken, however often the call is cancelled."""
+        """Give back the records that are not done, and end all parts. All steps are taken, however often the call is
+        cancelled."""
         core = self._core
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._close_producer)
@@ -428,7 +431,7 @@ class Convoy(Uncopied):
             await self._producer.close()
 
     async def _give_back(self) -> None:
-        """Nack what a source without partitions has given and what is not done."""
+        """Nack those records of a source without partitions that are not done."""
         left = self._core.give_back()
         async with AsyncExitStack() as stack:
             for entry, nack, error in reversed(left):
@@ -437,17 +440,17 @@ class Convoy(Uncopied):
     # --- what an operator asks --------------------------------------------------------------------------------------
 
     def counts(self) -> ConvoyCounts:
-        """Return what is in memory, and what has been done."""
+        """Return the numbers of records in memory, and of those that were done."""
         return self._core.counts()
 
     def blocked(self) -> list[BlockedKey]:
-        """Return the keys that stand because the attempts of their first record are used up."""
+        """Return the blocked keys. The attempts of their first records are used up."""
         return self._core.blocked()
 
     def resume(self, key: Hashable = ALL, partition: TopicPartition | None = None) -> int:
-        """Try the first record of a blocked key again, with new attempts. Without a key: of all blocked keys, in the
-        partition if one is given. `key` may be one of `blocked()`: then this record alone is tried again. None names
-        all blocked records that have no key. Return how many keys go on."""
+        """Try the first record of a blocked key again, with new attempts. Without `key`, do this for all blocked keys;
+        with `partition`, only for those in this partition. If `key` is an element of `blocked()`, only this record is
+        tried again. None stands for all blocked records without a key. Return how many keys go on."""
         resumed = self._core.resume(key, partition)
         self._wake()
         return resumed

@@ -1,10 +1,10 @@
-"""The part that the asynchronous and the synchronous convoy share: all but waiting and calling the program."""
+"""The part that the asynchronous and the synchronous convoy share: everything except waiting and calling the
+program."""
 
 from __future__ import annotations
 
 import enum
 import logging
-import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
@@ -47,7 +47,7 @@ _MAX_BYTES: Final = 1 << 40
 _MAX_ATTEMPTS: Final = 1_000_000
 _LOOK_SECONDS: Final = 0.25
 PULL_SECONDS: Final = 0.25
-"""How long one request for records waits. A stop is noticed after it."""
+"""How long one request for records waits. The convoy notices a stop after it."""
 HANDLER: Final = "the handler"
 KEY: Final = "the function key"
 LETTER_FUNCTION: Final = "the function dead_letter"
@@ -58,7 +58,7 @@ RUNS_ALREADY: Final = "this convoy runs already, or has run: make another one"
 
 
 class AllKeys(enum.Enum):
-    """The keys that `resume` and `skip` take if they are given none."""
+    """The default of `key` in `resume` and `skip`: all blocked keys."""
 
     ALL = "all keys"
 
@@ -67,10 +67,10 @@ ALL: Final = AllKeys.ALL
 
 
 class BlockedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key that stands, because the attempts of its first record are used up.
+    """A blocked key. The attempts of its first record are used up.
 
-    partition, offset: the record's place. If the source has no partitions: None, and the number of the record in the
-        order in which the convoy took them.
+    partition, offset: the record's place. If the source has no partitions, `partition` is None, and `offset` is the
+        number of the record in the order in which the convoy took them.
     attempts: number of failed attempts.
     reason: the last failure.
 
@@ -87,15 +87,16 @@ class BlockedKey(msgspec.Struct, frozen=True, kw_only=True):
 class ConvoyCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of a convoy.
 
-    waiting: records in memory that do not run: behind others of their key, or for a retry or an operator.
+    waiting: records in memory that do not run. They wait behind others of their key, for a free handler, for a retry or
+        for an operator.
     running: records whose handler runs.
-    blocked: keys that stand.
+    blocked: blocked keys.
     bytes: size of all records in memory.
-    done: records that were finished since `run` began: also skipped ones and dead letters.
+    done: records that were done since `run` began, including skipped ones and dead letters.
     failures: failed attempts.
-    skipped: records that were given up.
+    skipped: records that were skipped, after their last attempt or by a call of `skip`.
     dead_letters: records that were sent to the dead-letter topic, or given to the function.
-    repeats_saved: records that a consumer group delivered again although they were done, and that were passed over.
+    repeats_saved: records that the broker delivered again although they were done, and that the convoy passed over.
     """
 
     waiting: int
@@ -110,9 +111,9 @@ class ConvoyCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tracks:
-    """The tracks of a consumer's partitions, with those methods of a `Completion` that ask them.
+    """The tracks of a consumer's partitions, with those methods of a `Completion` that need only the tracks.
 
-    It refers to nothing that belongs to the program, so that the program's consumer can be collected.
+    This object refers to nothing that belongs to the program, so that the program's consumer can be collected.
     """
 
     def __init__(self, tracks: dict[TopicPartition, Track]) -> None:
@@ -141,7 +142,8 @@ class Tracks:
 
 
 class LastWord(Tracks):
-    """The knowledge of a convoy that has ended. See `GroupReader.follow_until_asked`."""
+    """The `Completion` that a convoy leaves to its consumer at its end: it still knows which records are done. See
+    `GroupReader.follow_until_asked`."""
 
     def is_busy(self) -> bool:
         """See `Completion`."""
@@ -223,12 +225,12 @@ class ConvoyCore(Tracks):
         self.stopping = False
         self.has_begun = False
         self._look_at = 0.0
-        """When the leases of a worker's records are looked at next."""
+        """When the leases of a worker's waiting records are to be checked next."""
         self._drained_by = 0.0
-        """When running handlers have to end, if the convoy stops."""
+        """When running handlers have to end, once the convoy was stopped."""
 
     def stop(self) -> None:
-        """Start no more records. Only the first call counts."""
+        """Start no more records. Further calls change nothing."""
         if not self.stopping:
             self._drained_by = monotonic() + self.drain_seconds
             self.stopping = True
@@ -250,7 +252,7 @@ class ConvoyCore(Tracks):
             for record in records:
                 offset = record.offset
                 if track.end is not None and offset < track.end:
-                    # The consumer was moved back, or its log was cut: what was known of these offsets is void.
+                    # The consumer was moved back, or its log was cut: begin anew with these offsets.
                     self._interrupt(lanes.drop(track))
                     track = self.tracks[partition] = Track(partition, offset)
                 if track.is_done(offset, epoch):
@@ -262,15 +264,14 @@ class ConvoyCore(Tracks):
                     try:
                         self._find_key(entry)
                     except BaseException:
-                        # The consumer counts the whole batch as handed out. So the partition must never count as done
-                        # from here on.
+                        # The consumer counts the whole batch as handed out. So the floor must never pass this record.
                         entry.state = RecordState.GONE
                         track.add(entry, epoch)
                         raise
                 lanes.add(entry, epoch)
 
     def _find_key(self, entry: Entry) -> None:
-        """Ask the program for the ordering key of a record. A record for which that fails is a lane of its own."""
+        """Ask the program for the ordering key of a record. If this fails, the record is a lane of its own."""
         try:
             entry.key = self._key_of(entry.item)
         except Exception:
@@ -314,13 +315,13 @@ class ConvoyCore(Tracks):
             self.lanes.add(entry)
 
     def lose(self, entry: Entry) -> None:
-        """Forget a record of a worker whose lease has ended: it comes again, to this worker or another."""
+        """Forget a worker's record whose lease has ended. It is delivered again, to this worker or another."""
         give_up(entry.item)
         self.lanes.lost(entry)
 
     def look_at_leases(self, now: float) -> None:
-        """Let the worker extend the leases of records that wait here, and forget those that are lost nevertheless.
-        Does nothing if it has just looked."""
+        """Let the worker extend the leases of records that wait here, and forget records whose leases have ended
+        nevertheless. Does nothing if the last call was less than _LOOK_SECONDS ago."""
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_SECONDS
@@ -333,7 +334,7 @@ class ConvoyCore(Tracks):
                     self.lose(entry)
                     lost += 1
                 else:
-                    entry.item.batch.begun_at[entry.item.index] = math.inf
+                    entry.item.batch.waits_in_program(entry.item.index)
         if lost:
             _log.warning("the leases of %d records that waited have ended: they come again, behind others", lost)
 
@@ -345,7 +346,8 @@ class ConvoyCore(Tracks):
     # --- partitions -------------------------------------------------------------------------------------------------
 
     def open_track(self, partition: TopicPartition, position: int | None, committed: CommittedOffset | None) -> None:
-        """Begin with a partition at its position."""
+        """Begin with a partition at its position. If this is the committed offset, the text beside it tells which later
+        records are done."""
         done = None
         if committed is not None and committed.offset == position:
             done = decode(committed.metadata, committed.offset)
@@ -353,7 +355,7 @@ class ConvoyCore(Tracks):
             self.tracks[partition] = Track(partition, position, done)
 
     def hold(self, partitions: Iterable[TopicPartition]) -> list[Track]:
-        """Start no more records of these partitions. Return their tracks."""
+        """Start no more records of these partitions, and forget those that do not run. Return the tracks."""
         with self.lock:
             tracks = [self.tracks[partition] for partition in partitions if partition in self.tracks]
             for track in tracks:
@@ -361,7 +363,8 @@ class ConvoyCore(Tracks):
             return tracks
 
     def drop(self, tracks: Iterable[Track]) -> list[Entry]:
-        """Give up what still runs of these tracks. Return these records."""
+        """Forget all records of these tracks, and interrupt the handlers that still run. Return the records of these
+        handlers."""
         with self.lock:
             ran = [entry for track in tracks for entry in self.lanes.drop(track)]
         self._interrupt(ran)
@@ -383,16 +386,17 @@ class ConvoyCore(Tracks):
     # --- what becomes of a record -----------------------------------------------------------------------------------
 
     def is_used_up(self, entry: Entry) -> bool:
-        """Whether the record has no attempts left, and only its dead letter is not sent yet."""
+        """Whether the record's attempts are used up, so that only its dead letter is still to be sent."""
         return entry.attempts >= self.max_attempts
 
     # The logging comes after all other steps and without the lock, because a logging handler of the program may raise
     # an error, or take its time.
 
     def failed(self, entry: Entry, error: Exception) -> bool:
-        """Note the failure of a handler, or that only the dead letter of its record was left to be sent. Return whether
-        the record is to be given up: its attempts are used up, and its key does not stand. What the handler sent with a
-        delivery is dropped: only the outputs of the attempt that succeeds go with the ack."""
+        """Note the failure of a handler. Return whether the record is to be given up: its attempts are used up, and its
+        key is not to be blocked. If they were used up before this call, only the dead letter is still to be sent, and
+        nothing is noted. Records that the handler sent with a delivery are dropped: only the outputs of the attempt
+        that succeeds go with the ack."""
         if self.is_used_up(entry):
             return True
         if isinstance(entry.item, LeasedRecord) and not entry.item.settled:
@@ -423,7 +427,8 @@ class ConvoyCore(Tracks):
             self.dead_letters += 1
 
     def refused_letter(self, entry: Entry, error: Exception) -> None:
-        """Note that the dead letter of a record could not be sent. Its key waits: nothing is lost."""
+        """Note that the dead letter of a record could not be sent. After an error that may pass, it is sent again after
+        a backoff; otherwise its key is blocked. So nothing is lost."""
         may_pass = isinstance(error, LogbrokerError) and error.retriable
         with self.lock:
             entry.refusal = error
@@ -456,7 +461,8 @@ class ConvoyCore(Tracks):
         return made.value, made.key, list(made.headers)
 
     def give_back(self) -> list[tuple[Entry, Nack, Exception | None]]:
-        """Forget what a source without partitions has given and what is not done. Return how to give each back."""
+        """Forget those records of a source without partitions that are not done. Return each with its function `nack`
+        and its last error."""
         with self.lock:
             left = [(entry, entry.settlement[1], entry.error) for entry in self.loose.nodes() if entry.settlement]
             self.drop([self.loose])
@@ -512,7 +518,8 @@ class ConvoyCore(Tracks):
             return [entry for entry in self._standing(key, partition) if self.lanes.skip(entry)]
 
     def skipped_by_hand(self, entries: list[Entry]) -> int:
-        """Note the end of a call of `Convoy.skip`: records that are not done stand again. Return how many are done."""
+        """Note the end of a call of `Convoy.skip`: block the records again that are not done. Return how many are
+        done."""
         with self.lock:
             for entry in entries:
                 self.lanes.block(entry)
@@ -522,7 +529,8 @@ class ConvoyCore(Tracks):
         return len(skipped)
 
     def _standing(self, key: Hashable, partition: TopicPartition | None) -> list[Entry]:
-        """Return the blocked records of a key, of all keys, or the one that a `BlockedKey` names."""
+        """Return the blocked records of a key or of all keys, or the record that a `BlockedKey` names; with a
+        partition, only those in it."""
         if isinstance(key, BlockedKey):
             place = key.partition, key.offset
             found = [entry for entry in self.lanes.blocked if (entry.track.name, entry.offset) == place]
@@ -539,7 +547,7 @@ def name_of(entry: Entry) -> str:
 
 
 def give_up(delivery: LeasedRecord) -> None:
-    """Let the worker count a delivery no more that the convoy forgets."""
+    """Let the worker release a delivery that the convoy forgets, so that it is not counted as unsettled any more."""
     outbox = delivery.batch.settlements.outbox
     outbox.dropped.append((delivery.batch, delivery.index))
     outbox.wake()

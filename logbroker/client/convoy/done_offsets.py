@@ -1,15 +1,15 @@
-"""The offsets that are done beyond a committed offset, as the text that is stored beside it (`TopicOffsets.metadata`).
+"""The done offsets beyond a committed offset, as the text that is stored beside it (`TopicOffsets.metadata`).
 
     text     "convoy:" and base64 of: version (1 byte), base, epoch + 1, form (1 byte), payload, CRC-32 of all before it
-    base     the committed offset (varint). The text belongs to this offset, and counts for no other
-    epoch    highest leader epoch of the records that are done (varint). If the log is cut, later records at the same
-             offsets have a higher epoch: they are not done
+    base     the committed offset (varint). The text is valid beside this offset only
+    epoch    highest leader epoch of the records that are done (varint). If the log is cut, the later records at the
+             same offsets have a higher epoch, which shows that they are not done
     payload  form 0: a bitmap of the offsets from `base` on, lowest bit first
              form 1: lengths of runs (varints) from `base` on: not done, done, not done, done, ...
 
-The shorter form is written. A consumer that does not know the text begins at the committed offset, which is right,
-too: it repeats what the text says is done. A text that this module did not write, that is damaged, or that belongs to
-another offset counts as none.
+`encode` writes the shorter form. A consumer that does not know the text begins at the committed offset, and repeats the
+records that the text lists. A text that this module did not write, that is damaged, or that belongs to another offset
+is ignored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAX_SHIFT: Final = 63
 _ONES: Final = re.compile("1+")
 
 Range = tuple[int, int]
-"""Offsets from the first number to before the second."""
+"""Offsets from the first number up to, but not including, the second."""
 
 
 class DoneOffsets(msgspec.Struct, frozen=True):
@@ -51,13 +51,14 @@ class DoneOffsets(msgspec.Struct, frozen=True):
 
 
 def may_fit(ranges: int, span: int) -> bool:
-    """Whether any so many ranges of done offsets fit into a text, if all lie within `span` offsets from the base."""
+    """Whether this number of ranges of done offsets fits into a text, wherever they lie within `span` offsets from the
+    base."""
     if span <= MAX_BITMAP_OFFSETS:
         return True
     runs = 2 * ranges
     size, longer = runs, span >> 7
     while longer and size <= MAX_PAYLOAD_BYTES:
-        # A run of 128 offsets or more takes a second byte, and so on; this many runs of that length fit into the span.
+        # A run of 128 offsets or more takes a second byte, and so on. `longer` runs of this length fit into the span.
         size += min(runs, longer)
         longer >>= 7
     return size <= MAX_PAYLOAD_BYTES
@@ -79,8 +80,8 @@ def encode(done: DoneOffsets) -> str:
 
 
 def decode(text: str, base: int) -> DoneOffsets | None:
-    """Return what a text says is done beyond the committed offset `base`. Return None for any text that does not belong
-    to it."""
+    """Return the done offsets beyond the committed offset `base` that a text lists. Return None for any text that does
+    not belong to this offset."""
     if not text.startswith(_PREFIX) or len(text) > MAX_TEXT_BYTES:
         return None
     try:

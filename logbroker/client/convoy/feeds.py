@@ -26,18 +26,19 @@ from logbroker.types import TopicPartition
 _MAX_PULLED: Final = 1_000
 """Maximum number of records that are taken from a source before the event loop gets a turn."""
 _WORKER_SHARE: Final = 10
-"""A worker takes so many records per handler, so that handlers find records of other keys."""
+"""Number of unsettled deliveries per handler that a worker may have, so that free handlers find records of other
+keys."""
 
 
 @runtime_checkable
 class ConvoySource(Protocol):
     """A source of records for a `Convoy`: an asynchronous iterator of tuples of four.
 
-    key      what orders the records: any hashable value. None: the record is a lane of its own, without an order
-    item     what the handler gets
+    key      the ordering key: any hashable value. With None, the record is a lane of its own, without an order
+    item     the argument of the handler
     ack      called without an argument when the item is done
-    nack     called with the last error if the item is given up because the convoy ends, and with None if it never
-             failed. The source delivers it again
+    nack     called if the convoy ends before the item is done, with its last error, or None if it never failed. The
+             source should deliver the item again
 
     Either function may return an awaitable. The convoy takes a few items at a time, as it has room for them.
     """
@@ -73,11 +74,11 @@ class Feed(Protocol):
         ...
 
     def begins(self, item: Any) -> bool:
-        """Note that the work on a record begins. Return False if the record is somebody else's by now."""
+        """Note that the work on a record begins. Return False if its lease has ended."""
         ...
 
     def progressed(self) -> None:
-        """Note that nothing is left to do for now."""
+        """Note that no record runs now."""
         ...
 
     async def close(self) -> None:
@@ -86,7 +87,7 @@ class Feed(Protocol):
 
 
 class GroupHold:
-    """The hold of a convoy on the consumer of a group, in both kinds of convoy."""
+    """A convoy's connection to the consumer of a group. The asynchronous and the synchronous convoy share it."""
 
     def __init__(self, consumer: ConsumerCore, core: ConvoyCore) -> None:
         self.consumer = consumer
@@ -113,22 +114,23 @@ class GroupHold:
         return min(self._core.drain_left_seconds, self.group.rebalance_timeout_seconds / 2)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Return what is committed in partitions that begin. Raises retriable errors."""
+        """Return the committed offsets of partitions that the convoy begins with. Raises retriable errors only."""
         try:
             return await fetch_offsets(self.consumer.connection, self.group.group_id, list(partitions))
         except LogbrokerError as error:
             if error.retriable:
                 raise
-            return {}  # Such as a topic that was deleted: what was done is repeated, if anything is there.
+            return {}  # The topic was deleted, for instance. Done records that are still there run again.
 
     def kept(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Track]:
-        """Return the tracks of partitions whose revocation was announced and that stay nevertheless."""
+        """Return the tracks of those partitions whose revocation was announced, but that this member still has."""
         return {each: self._core.tracks[each] for each in partitions if each in self._core.tracks}
 
     def open_tracks(
         self, partitions: Iterable[TopicPartition], committed: dict[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, int]:
-        """Begin with partitions. Return the offsets to which the consumer has to be moved first."""
+        """Begin with assigned partitions. Return the offsets to which the consumer has to be moved before it reads
+        on."""
         back: dict[TopicPartition, int] = {}
         kept = self.kept(partitions)
         for partition in partitions:
@@ -144,14 +146,15 @@ class GroupHold:
         return back
 
     def begun(self) -> dict[TopicPartition, int]:
-        """Return the offsets at which the consumer goes on when the convoy has ended: those that are not done."""
+        """Return the offsets at which the consumer goes on when the convoy has ended: in each partition, that of the
+        first record that is not done."""
         assigned = set(self.consumer.assignment())
         with self._core.lock:
             floors = {p: track.floor for p, track in self._core.tracks.items() if track.has_pending and p in assigned}
         return {partition: floor for partition, floor in floors.items() if floor is not None}
 
     def let_go(self) -> None:
-        """Leave the consumer as it is without a convoy."""
+        """Detach the convoy from the consumer."""
         self.consumer.on_records = None
         self.group.follow_until_asked(LastWord(self._core.tracks))
 
@@ -165,7 +168,7 @@ class ConsumerFeed:
         self._consumer = consumer
         self._core = core
         self._drain = drain
-        """Waits until nothing runs in tracks, or the time is over."""
+        """A function that waits until no record of some tracks runs, or the time is over."""
         self._hold: GroupHold | None = None
 
     @property
@@ -404,10 +407,11 @@ def prefetch_of(worker: WorkerCore[Any], core: ConvoyCore) -> int:
 
 
 def begins(delivery: LeasedRecord) -> bool:
-    """Let the lease of a delivery be extended from now on. Return False if it has ended."""
+    """Note that the work on a delivery begins: the limit of its lease's extension counts from now. Return False if the
+    lease has ended."""
     if delivery.lost:
         return False
-    delivery.batch.begun_at[delivery.index] = monotonic()
+    delivery.batch.begins(delivery.index, monotonic())
     return True
 
 

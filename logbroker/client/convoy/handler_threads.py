@@ -16,8 +16,8 @@ _Call = tuple[asyncio.Future[BaseException | None], Any]
 class HandlerThreads:
     """Calls a function in threads, for the tasks of the event loop in which it was made.
 
-    There are as many threads as there ever were calls at once. They are daemons: a handler that hangs must not keep the
-    program alive, as a thread of a `ThreadPoolExecutor` does.
+    There are as many threads as there were calls at the same time at most. They are daemons, so that a handler that
+    hangs does not keep the program alive, as a thread of a `ThreadPoolExecutor` would.
     """
 
     def __init__(self, what: str, function: Callable[[Any], object], name: str) -> None:
@@ -37,7 +37,8 @@ class HandlerThreads:
             self._start_thread()
         self._busy += 1
         self._calls.put((told, argument))
-        # The error comes as a value: no future takes a StopIteration, and nobody has to fetch it after a cancellation.
+        # The error is the result of the future, not its exception: a future refuses a StopIteration, and complains of
+        # an exception that nobody fetches, as happens after a cancellation.
         error = await told
         if error is not None:
             try:
@@ -46,7 +47,7 @@ class HandlerThreads:
                 del error, told  # The traceback refers to this frame.
 
     def close(self) -> None:
-        """Let the threads end when their handlers have."""
+        """Let each thread end when the calls before this are done."""
         for _ in range(self._threads):
             self._calls.put(None)
 

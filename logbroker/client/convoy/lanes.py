@@ -3,17 +3,18 @@
 A state machine without I/O. Times are monotonic seconds that callers pass in. A *lane* is the line of records of one
 key in one partition. (A dash: does not happen in this state.)
 
-    state     start    done  interrupted  failed, retried  failed, used up  due, resumed  skipped  track goes  lost
-    WAITING   RUNNING  -     -            -                -                -             -        GONE        LOST
-    RUNNING   -        DONE  WAITING      RETRYING         BLOCKED          -             -        GONE, now   LOST
-    RETRYING  -        -     -            -                -                WAITING       -        GONE        LOST
-    BLOCKED   -        -     -            -                -                WAITING       RUNNING  GONE        LOST
+    state     start    done  interrupted  delay     block    tick     resume   skip     hold  drop  lost
+    WAITING   RUNNING  -     -            -         -        -        -        -        GONE  GONE  LOST
+    RUNNING   -        DONE  WAITING      RETRYING  BLOCKED  -        -        -        -     GONE  LOST
+    RETRYING  -        -     -            -         -        WAITING  -        -        GONE  GONE  LOST
+    BLOCKED   -        -     -            -         -        -        WAITING  RUNNING  GONE  GONE  LOST
 
-Whoever skips a blocked record tells its source, and then calls `done`.
+The columns are methods of `Lanes`. `failed` calls `delay`, or leaves the record RUNNING if its attempts are used up.
+Then the caller decides. The caller of `skip` acks the record at its source, and then calls `done`.
 
 Why records of a key run one at a time and in order: only the first record of a lane is ever in `_ready`, `_far`,
-`_delayed` or `blocked`, or RUNNING. Its successor becomes the first when it is DONE. A record
-without a key is a lane of its own.
+`_delayed` or `blocked`, or RUNNING. When it is DONE or LOST, its successor becomes the first. A record without a key is
+a lane of its own.
 
 Why nothing that runs is committed: the floor of a track is at most the offset of each of its records that is not DONE.
 """
@@ -43,7 +44,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     backoff_jitter: float
 
     def wait_seconds(self, attempts: int) -> float:
-        """Return how long to wait after so many failures."""
+        """Return how long to wait after this number of failed attempts."""
         try:
             seconds = self.backoff_initial_seconds * self.backoff_factor ** (attempts - 1)
         except OverflowError:
@@ -60,7 +61,7 @@ class Lanes:
         self.bytes = 0
         self.running = 0
         self.finished = 0
-        """Number of records that are done: skipped ones too, but not those that were done before."""
+        """Number of records that are done, including skipped ones, but not those that were done before this convoy."""
         self.failures = 0
         self.blocked: dict[Entry, None] = {}
         self._policy = policy
@@ -68,12 +69,13 @@ class Lanes:
         self._max_bytes = max_bytes
         self._ready: deque[Entry] = deque()
         self._far: dict[Track, list[tuple[int, int, Entry]]] = {}
-        """Heads of lanes that the text beside the committed offset has no room for, by offset."""
+        """Heaps, by offset, of first records of lanes that may not start yet: the text beside the committed offset
+        might have no room for them."""
         self._delayed: list[tuple[float, int, Entry]] = []
         self._sequence = 0
         """Breaks ties in heaps."""
         self._roomy = set[Track]()
-        """Tracks in which records of `_far` may have got room."""
+        """Tracks in which a record of `_far` may be able to start now."""
 
     # --- what comes in ----------------------------------------------------------------------------------------------
 
@@ -85,7 +87,7 @@ class Lanes:
 
     @property
     def has_much_room(self) -> bool:
-        """Whether a quarter is free, so that it is worth to ask the source."""
+        """Whether at least a quarter of both limits is free. Only then the source is asked for records."""
         return self.records <= self._max_records * 3 // 4 and self.bytes <= self._max_bytes * 3 // 4
 
     def add(self, entry: Entry, epoch: int = 0) -> None:
@@ -123,7 +125,7 @@ class Lanes:
                 self._promote(first)
                 continue
             if first.state is not RecordState.WAITING or not track.is_open:
-                continue  # Its partition goes, or has gone.
+                continue  # Its partition is being given away, or was given away or lost.
             if track.may_start(first):
                 entry = first
             else:
@@ -152,7 +154,7 @@ class Lanes:
         return None
 
     def done(self, entry: Entry) -> None:
-        """Note that a record is done. Does nothing if its partition has gone meanwhile."""
+        """Note that a record is done. Does nothing if its partition was given away or lost."""
         if entry.state is RecordState.RUNNING:
             self.running -= 1
             entry.track.running -= 1
@@ -184,7 +186,7 @@ class Lanes:
             self._ready.append(successor)
 
     def lost(self, entry: Entry) -> None:
-        """Forget a record of a source without partitions that comes again. The next one of its key goes on."""
+        """Forget a worker's record that is delivered again. The next record of its key goes on."""
         state = entry.state
         if state is RecordState.RUNNING:
             self.running -= 1
@@ -197,7 +199,7 @@ class Lanes:
         self.bytes -= entry.size_bytes
         entry.track.done(entry)
         if state is not RecordState.WAITING:
-            self._promote(entry)  # It was the first. One that waits may be the first, too: then `start` finds it.
+            self._promote(entry)  # It was the first of its lane. If a WAITING record is the first, `start` does this.
 
     def interrupted(self, entry: Entry) -> None:
         """Note that the handler of a running record has ended without a result, because the convoy ends."""
@@ -206,8 +208,8 @@ class Lanes:
             self._ready.append(entry)
 
     def failed(self, entry: Entry, error: Exception, now: float) -> bool:
-        """Note that a running record has failed. Return whether its attempts are used up. It then still runs: call
-        `done`, `block` or `delay` next."""
+        """Note that a running record has failed. Return whether its attempts are used up. If so, it is still RUNNING:
+        call `done`, `block` or `delay` next."""
         if entry.state is not RecordState.RUNNING:
             return False
         self.failures += 1
@@ -227,7 +229,7 @@ class Lanes:
             heapq.heappush(self._delayed, (entry.due_at, self._sequence, entry))
 
     def block(self, entry: Entry) -> None:
-        """Let the key of a running record stand."""
+        """Block the key of a running record."""
         if entry.state is RecordState.RUNNING:
             self._stop(entry, RecordState.BLOCKED)
             self.blocked[entry] = None
@@ -249,7 +251,7 @@ class Lanes:
             self._ready.append(entry)
 
     def skip(self, entry: Entry) -> bool:
-        """Take a blocked record as a running one, so that it may be `done`. Return False if it is blocked no more."""
+        """Make a blocked record RUNNING, so that `done` can be called. Return False if it is not blocked any more."""
         if entry.state is not RecordState.BLOCKED:
             return False
         del self.blocked[entry]
@@ -264,7 +266,7 @@ class Lanes:
         return self._delayed[0][0] if self._delayed else None
 
     def tick(self, now: float) -> None:
-        """Make ready what is due."""
+        """Make the records ready whose backoff is over."""
         while (due_at := self.next_due) is not None and due_at <= now:
             entry = heapq.heappop(self._delayed)[2]
             entry.state = RecordState.WAITING
@@ -273,7 +275,7 @@ class Lanes:
     # --- partitions that go -----------------------------------------------------------------------------------------
 
     def hold(self, track: Track) -> list[Entry]:
-        """Start no more records of a track, and forget those that do not run. Return them."""
+        """Start no more records of a track. Forget those that do not run, and return them."""
         track.is_open = False
         gone = [entry for entry in track.nodes() if entry.state not in _KEPT]
         for entry in gone:
@@ -283,8 +285,8 @@ class Lanes:
         return gone
 
     def drop(self, track: Track) -> list[Entry]:
-        """Forget all records of a track. Return those that run: their handlers should end, and what becomes of them
-        does not count. The track still knows what is done."""
+        """Forget all records of a track. Return those that run: their handlers should end, and their results are
+        ignored. The track still knows which records are done."""
         self.hold(track)
         ran = [entry for entry in track.nodes() if entry.state is RecordState.RUNNING]
         for entry in ran:

@@ -1,14 +1,15 @@
-"""The track knows, for one partition, which of the records that the program was given are done.
+"""The track of a partition knows which of the records that the convoy has taken are done.
 
-Records are done in any order. The *floor* is the offset of the first record that is not done: it is what may be
-committed. What is done beyond the floor is written beside the committed offset (`done_offsets`), where room is
-limited. So a record is started only if the text still fits whichever of the running records end (`may_start`). Why it
-always fits: each running record adds at most one range of done offsets when it ends, and `may_start` counts it
+Records are done in any order. The *floor* is the offset of the first record that is not done; it may be committed. A
+text beside the committed offset lists the done records beyond the floor (`done_offsets`), and its room is limited. So a
+record is started only if the text will fit, whichever of the running records end first (`may_start`). Why it always
+fits: each running record adds at most one range of done offsets when it ends, and `may_start` counts this range
 beforehand; afterwards ranges only join, and the floor only rises. The record at the floor may always start, since its
 end adds no range.
 
-The nodes of a list, in the order of offsets, are the records that are not done, and one node for each range between
-them that is done. An offset without a record belongs to the node before it: compaction has removed its record for ever.
+A linked list has, in the order of offsets, a node for each record that is not done, and one for each range of done
+records between them. An offset without a record belongs to the node before it: compaction has removed its record for
+ever.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ class RecordState(enum.IntEnum):
     """The state of a record in the convoy."""
 
     WAITING = 0
-    """Behind another record of its key, or in the line of what is ready."""
+    """It waits behind another record of its key, or is ready to start."""
     RUNNING = 1
     RETRYING = 2
-    """It failed, and is started again when its backoff is over."""
+    """Its handler failed, or its dead letter could not be sent. It is started again when its backoff is over."""
     BLOCKED = 3
-    """Its attempts are used up, and its key stands."""
+    """Its attempts are used up, and its key is blocked."""
     DONE = 4
     GONE = 5
-    """The convoy has nothing to do with it any more, because its partition is somebody else's."""
+    """The convoy has forgotten it: its partition was given away, lost or moved back, or the convoy has ended."""
     LOST = 6
-    """As GONE, because the lease of this single record has ended. It may be in a lane still, which passes over it."""
+    """The convoy has forgotten it, because its lease has ended. It may still be in a lane, which passes over it."""
 
 
 class Entry:
@@ -68,7 +69,7 @@ class Entry:
         self.offset = offset
         self.key = key
         self.lacks_key = False
-        """Whether the program's function could not name the key. Each attempt asks it again."""
+        """Whether the program's function for the key failed. Each attempt calls it again."""
         self.item = item
         self.size_bytes = size_bytes
         self.state = RecordState.WAITING
@@ -82,22 +83,22 @@ class Entry:
         self.error: Exception | None = None
         """The last error of the handler."""
         self.reasons: tuple[str, ...] = ()
-        """The last failures of the handler as text, as many as a dead letter names."""
+        """The last failures of the handler as text, at most as many as a dead letter has room for."""
         self.refusal: Exception | None = None
         """Why the dead letter could not be sent."""
         self.first_failure_ms = 0
         self.abandon: Any = None
         """Called to interrupt the handler; None if it cannot be interrupted."""
         self.settlement: Any = None
-        """How the source is told: its functions `ack` and `nack`."""
+        """The functions `ack` and `nack` of the source; None if the source has partitions."""
 
 
 class Track:
     """The records of one partition, or of a source without partitions."""
 
     def __init__(self, name: Any, position: int | None = None, done: DoneOffsets | None = None) -> None:
-        """`position` is the offset at which the partition is read, if it is known; `done` is what is done from there
-        on."""
+        """`position` is the offset at which reading begins, if it is known; `done` has the later offsets that are
+        done."""
         self.name = name
         self.lanes: dict[Hashable, Entry] = {}
         """The last record of each key that has any."""
@@ -105,18 +106,18 @@ class Track:
         self.is_open = True
         """Whether records may be started."""
         self.changes = 0
-        """Grows whenever something is done out of order."""
+        """Grows when the text beside the committed offset changes although the floor stays."""
         self.end = position
-        """The offset after the last record; the position if there was none yet. None: not known."""
+        """The offset after the last record or, before the first record, the position; None if it is not known."""
         self._head: Entry | None = None
         self._tail: Entry | None = None
         self._ranges = 0
         """Number of nodes that are done."""
         self._horizon = 0
-        """All records that were ever started or are done are before this offset."""
+        """All records that were started or are done have lower offsets."""
         self._epoch = NO_EPOCH
         self._unread: list[Range] = []
-        """Ranges that were done before, and that were not read again yet; the first one last."""
+        """Ranges that were done before this track began and are not read again yet, in descending order."""
         self._unread_epoch = NO_EPOCH
         if done is not None:
             self._unread = list(reversed(done.ranges))
@@ -168,7 +169,7 @@ class Track:
         self._tail = node
 
     def may_start(self, entry: Entry) -> bool:
-        """Whether what is done can still be written down, however the running records and this one end."""
+        """Whether the done offsets will fit into the text, in whatever order the running records and this one end."""
         head = self._head
         if head is None or entry is head:
             return True
@@ -181,7 +182,7 @@ class Track:
             self._horizon = entry.offset + 1
 
     def stopped(self) -> None:
-        """Note that a running record has failed."""
+        """Note that a record does not run any more, although it is not done."""
         self.running -= 1
 
     def done(self, entry: Entry) -> None:
@@ -206,7 +207,7 @@ class Track:
             self._ranges += 1
 
     def nodes(self) -> Iterator[Entry]:
-        """Iterate over the records that are not done, and the first of each range that is."""
+        """Iterate over the records that are not done, and the first record of each range that is done."""
         node = self._head
         while node is not None:
             after = node.after
@@ -231,8 +232,8 @@ class Track:
         return self._head is not None
 
     def done_from(self, base: int) -> DoneOffsets | None:
-        """Return what is done from an offset on, or None if nothing is. The offset is the floor or, if everything is
-        done, any."""
+        """Return the done offsets from `base` on, or None if there are none. While any record is not done, `base` must
+        be the floor: for others, the answer is None."""
         end = 0 if self.end is None else self.end
         ranges: list[Range] = [
             (node.offset, min(self._horizon, end if node.after is None else node.after.offset))
@@ -250,12 +251,12 @@ class Track:
         return DoneOffsets(base, max(self._epoch, self._unread_epoch if self._unread else NO_EPOCH), tuple(ranges))
 
     def text(self, base: int) -> str:
-        """Return what is done from a committed offset on, as it is stored beside it."""
+        """Return the text to store beside the committed offset `base`."""
         done = self.done_from(base)
         return "" if done is None else encode(done)
 
     def again(self) -> Track:
-        """Return the track of somebody who reads the partition again from the floor on."""
+        """Return a new track, for reading the partition again from the floor on."""
         floor = self.floor
         return Track(self.name, floor, None if floor is None else self.done_from(floor))
 

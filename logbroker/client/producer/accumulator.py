@@ -51,7 +51,7 @@ class Accumulator(Generic[Handle]):
         self.lock = ThreadLock()
         self.routes: dict[str, TopicRoute] = {}
         self.buffered_bytes = 0
-        """Bytes of the buffered records, before compression."""
+        """Bytes of the unfinished records, before compression."""
         self.unfinished: dict[Batch, None] = {}
         self.closed_batches = 0
         self.check_loop: Callable[[], None] | None = None
@@ -67,8 +67,7 @@ class Accumulator(Generic[Handle]):
         self._wake = wake
         self._number = 0
         self._active: dict[tuple[TopicRoute, int], None] = {}
-        """Partitions that have something to send or to learn from the broker. The partitions served most recently come
-        last."""
+        """Partitions with records to send or batches in flight. The partitions served most recently come last."""
         self._room_waiters: list[Callable[[], None]] = []
         self._unseen_failures: list[Batch] = []
 
@@ -309,14 +308,14 @@ class Accumulator(Generic[Handle]):
         return due - now
 
     def queues(self) -> Sequence[PartitionQueue]:
-        """The queues of the partitions that have something to send or to learn from the broker."""
+        """The queues of the partitions with records to send or batches in flight."""
         return [route.queues[partition] for route, partition in self._active]
 
     def expire(self, now: float, last_failure: LogbrokerError | None) -> bool:
         """Fail the batches that are past their deadline. Return whether any of them is in flight; such a batch fails
         only with an answer, or when the stream breaks.
 
-        `last_failure` is the error of the connection. It is reported for batches that were never sent.
+        `last_failure` is the error of the connection. It is reported for batches that have no error of their own.
         """
         overdue = False
         for route, partition in list(self._active):

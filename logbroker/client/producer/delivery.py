@@ -272,7 +272,7 @@ class Delivery(_Handle):
     """The handle of the asynchronous producer. `await delivery` waits until the record has the requested durability. It
     may be awaited again.
 
-    Raises the error with which the broker refused the record, or RequestTimeoutError.
+    Raises the error with which the record failed, such as RequestTimeoutError.
     """
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:

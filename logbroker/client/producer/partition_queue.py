@@ -111,7 +111,7 @@ class PartitionQueue:
     def can_take(self, now: float, identity: ProducerIdentity) -> bool:
         """Whether a waiting batch could be sent now."""
         limit = 1 if self._recovering or identity is ANONYMOUS else MAX_IN_FLIGHT
-        # Counted from the oldest unanswered batch, because answers may overtake each other.
+        # The window begins at the oldest unanswered batch, because answers may overtake each other.
         window = self._sent - self.in_flight[0].sent_as if self.in_flight else 0
         return window < limit and now >= self.resume_at
 
@@ -201,7 +201,7 @@ class PartitionQueue:
     def give_back(self, batch: Batch) -> None:
         """Note that a numbered batch will not be sent again, so that the batches behind it move up."""
         if batch.was_uncertain:
-            # It may have been appended after all. Then its numbers are used.
+            # The batch may have been appended after all, and its numbers are used then.
             self._broken = True
         elif self._given_back is None or batch.rank < self._given_back.rank:
             self._given_back = batch
@@ -242,8 +242,8 @@ class PartitionQueue:
     def _renumber(self, identity: ProducerIdentity) -> bool:
         gap = self._given_back
         if self.retry and isinstance(self.retry[0].last_error, OutOfOrderSequenceError):
-            # The batch does not follow the last batch that the broker has. That is right only if a batch before it gave
-            # back its numbers. Otherwise the numbers are unknown.
+            # The broker expects other numbers than those of this batch. That is explained if a batch before it gave
+            # back its numbers. Otherwise the right numbers are unknown.
             self._broken = self._broken or gap is None or gap.rank > self.retry[0].rank
         if self._broken:
             if identity == self._identity:

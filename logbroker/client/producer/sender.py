@@ -47,7 +47,7 @@ from logbroker.v1 import log_pb2
 
 _log = logging.getLogger(__name__)
 REFUSALS: Final = logging.getLogger("logbroker.client.producer.refusals")
-"""Tells why the broker refuses all records, as long as it does."""
+"""Logs why the broker keeps refusing records or the producer id."""
 
 _MAX_REQUEST_BYTES: Final = 1024 * 1024
 """A request is closed at this size. A single batch may be larger."""
@@ -107,7 +107,7 @@ class Sender:
         self._last_failure: LogbrokerError | None = None
         """The error that currently keeps batches from the broker."""
         self._told_refusal = ""
-        """Reason of the last lasting refusal that was logged, until the broker accepts a batch."""
+        """Reason of the refusal that was logged as lasting; empty if the broker has accepted a batch since then."""
         self._work = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._works: list[Background] = []
@@ -466,7 +466,8 @@ class Sender:
             _log.info("producing to %s: the broker accepts records again", self._connection.broker)
 
     def _tell_of_lasting(self, error: LogbrokerError, queue: PartitionQueue) -> None:
-        """Warn once if batches are refused again and again, as on a full disk: the program waits without a word."""
+        """Warn once if batches are refused again and again, as on a full disk. Otherwise the program would wait without
+        knowing why."""
         if error.retriable and queue.refusals == _LASTING_REFUSALS and self._told_refusal != error.reason:
             self._told_refusal = error.reason
             REFUSALS.warning(

@@ -1,8 +1,8 @@
 """Argument checks. Each public method of a client checks its arguments against its annotations, and names a wrong
 argument in its error.
 
-Otherwise a wrong argument would fail later, as an error of protobuf or of a background task. Values that protobuf
-refuses nevertheless (numbers beyond a field's range, texts that UTF-8 cannot encode) raise InvalidRequestError here.
+Otherwise a wrong argument would fail later, as an error of protobuf or of a background task. Values of the right type
+that protobuf refuses (numbers beyond a field's range, texts that UTF-8 cannot encode) raise InvalidRequestError here.
 """
 
 from __future__ import annotations

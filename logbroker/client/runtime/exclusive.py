@@ -40,7 +40,7 @@ class Exclusive:
         self._holder: object = None
 
     def reading(self) -> AbstractContextManager[object]:
-        """Hold it during a `with` block. Raises ConcurrentUseError if it is held, even by the caller."""
+        """Hold the lock during a `with` block. Raises ConcurrentUseError if it is held, even by the caller."""
         forking.check()  # After a fork, a thread of the parent may seem to hold it.
         me, hold = self._who(), io.BytesIO()
         try:
@@ -54,7 +54,7 @@ class Exclusive:
             raise
 
     def changing(self) -> AbstractContextManager[object]:
-        """Hold it, or share the caller's own hold if called in a callback. Raises ConcurrentUseError."""
+        """Hold the lock, or share the caller's own hold if called in a callback. Raises ConcurrentUseError."""
         if self._is_held() and self._holder == self._who():
             return nullcontext()
         return self.reading()

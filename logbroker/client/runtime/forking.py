@@ -96,7 +96,7 @@ _others: set[int] = set()
 _lock = threading.RLock()
 """Held throughout a fork. Several threads may fork at once, and the variables above describe one fork."""
 _is_lost = False
-"""Whether gRPC's asyncio part was running in the parent when this process was forked. If so, it can never run here."""
+"""Whether gRPC was running in the parent, or in an earlier ancestor, at its fork. If so, no client can work here."""
 _left_alone: Final[list[Any]] = []
 """Objects that the parent still uses. Keeping a reference prevents them from being closed in this child."""
 _keep_for_ever: Callable[[Any], object] = _left_alone.append

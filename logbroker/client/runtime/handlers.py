@@ -4,10 +4,11 @@ A call of a coroutine function does nothing until somebody awaits the coroutine,
 nothing until somebody iterates. If the client took the return of such a call for the end of the work, it would ack a
 record that nobody has processed. So both are refused unless the client awaits them.
 
-A function may also raise an error by which Python itself tells a caller something (`SIGNALS`): the CancelledError of
-an awaitable although nobody cancels the function's caller, or the StopIteration of an iterator of its own. This is a
-failure like any other. It must neither end the caller silently nor look like a cancellation of an outer task or like
-the end of a loop, and no future takes a StopIteration. So all calls of the program's functions go through this module.
+A function may also raise an error that has a meaning to Python itself (`SIGNALS`): the CancelledError of something that
+it awaited, although nobody cancels the function's caller, or the StopIteration of an iterator of its own. For the
+client this is a failure like any other. It must neither end the caller silently nor look like a cancellation of an
+outer task or like the end of a loop, and a future refuses a StopIteration. So all calls of the program's functions go
+through this module.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def let_out(what: str, error: BaseException) -> RuntimeError:
 
 
 def forget_frames(error: BaseException) -> None:
-    """Let go of the frames that an error has passed, and of all that they have in hand."""
+    """Drop an error's references to the frames that it has passed, and so to all objects in them."""
     for name in ("__traceback__", "__cause__", "__context__"):
         # The class of the program may refuse to set attributes: a frozen dataclass does, in its own `__setattr__`.
         with suppress(Exception):
@@ -141,7 +142,8 @@ class Slots:
     one raises, or the call is cancelled.
 
     A handler may affect the task that runs it. For example, it may cancel the task when a deadline of its own is over,
-    and the cancellation may arrive late or never. The task goes on nevertheless: it ends only with the call.
+    and the cancellation may arrive late or never. Such a cancellation does not end the task: it ends only with the
+    call.
     """
 
     def __init__(self) -> None:
@@ -177,8 +179,7 @@ class Slots:
                 _pass_over_cancellation()
 
     async def outlive_handler(self) -> None:
-        """Absorb the cancellation that a handler caused before it returned, so that the next handler does not fail by
-        it."""
+        """Absorb the cancellation that a handler caused before it returned. Otherwise it would hit the next handler."""
         task = asyncio.current_task()
         if task is None or not task.cancelling() or self._is_cancelled():
             return

@@ -237,7 +237,7 @@ class Lifetime:
             warnings.warn(message, ResourceWarning, stacklevel=1)
 
     def last_words(self, *, is_interrupted: bool) -> None:
-        """Report lost records at the end of the program. `is_interrupted` says that Ctrl-C ended the wait."""
+        """Report lost records at the end of the program. `is_interrupted` says whether Ctrl-C ended the wait."""
         why = f"the program ended before the {self.what} was closed"
         if self._has_loop_beside and is_interrupted:
             why = f"Ctrl-C ended the last flush of the {self.what}, which the program had left open"

@@ -30,9 +30,9 @@ def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
 
 
 async def wait_until(future: asyncio.Future[Any], due: Callable[[], float]) -> bool:
-    """Wait for a future until the time that `due` returns (monotonic seconds), which may change meanwhile. Return
+    """Wait for a future until the time that `due` returns (monotonic seconds), which may change during the wait. Return
     whether the future is done."""
-    await asyncio.sleep(0)  # If the program has blocked the loop, messages that arrived meanwhile come first.
+    await asyncio.sleep(0)  # If the program has blocked the loop, first handle the messages that have arrived.
     while not future.done() and (left_seconds := due() - monotonic()) > 0:
         await asyncio.wait([future], timeout=left_seconds)
     return future.done()

@@ -65,7 +65,7 @@ _OPTIONS: Final = (
     # Otherwise gRPC stops pinging while nothing is sent, and streams that only wait would never notice that they are
     # dead.
     ("grpc.http2.max_pings_without_data", 0),
-    # A connection of its own for each client: a stalled reader must not hold up a producer in the same process.
+    # Each client has a connection of its own, so that a stalled reader does not hold up a producer in the same process.
     ("grpc.use_local_subchannel_pool", 1),
     # A broker is named by its address. Proxies for web traffic do not apply.
     ("grpc.enable_http_proxy", 0),
@@ -117,7 +117,8 @@ def backoff_seconds(attempt: int) -> float:
 class Connection:
     """One broker, by its address "HOST:PORT".
 
-    Belongs to the event loop in which it is first used. gRPC connects by itself, and connects again after a restart.
+    Belongs to the event loop in which it is first used. gRPC connects by itself, and connects again after a restart of
+    the broker.
     """
 
     def __init__(

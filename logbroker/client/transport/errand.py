@@ -29,7 +29,7 @@ class Errand(Generic[T]):
 
         An outcome is returned once. If work for the same purpose is under way, wait for it; otherwise give up any other
         work and begin this work. Raises the errors of the work, and BrokerUnavailableError if the work is dropped
-        meanwhile.
+        during the wait.
         """
         while True:
             if self._closed:

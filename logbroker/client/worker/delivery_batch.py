@@ -33,10 +33,11 @@ LOST: Final = 3
 
 
 class DeliveryBatch(Generic[L]):
-    """The deliveries of one message. Each is identified by its index, and `states` holds its state. `L` is the type of
-    `settlements`, which the batch only stores."""
+    """The deliveries of one message. A delivery is identified by its index in the batch, and `states` holds its state
+    at this index. `L` is the type of `settlements`, which the batch only stores."""
 
     __slots__ = (
+        "_begun_at",
         "_count",
         "_first_receipt",
         "_in_log_from",
@@ -44,7 +45,6 @@ class DeliveryBatch(Generic[L]):
         "_waited",
         "attempts",
         "batches",
-        "begun_at",
         "left",
         "lost",
         "offsets",
@@ -73,8 +73,8 @@ class DeliveryBatch(Generic[L]):
         self.batches = message.batches
         self.size_bytes = len(message.batches)
         self._in_log_from = offsets[0] if len(offsets) < count else -1
-        """The first offset, if the message gives only the first and the other offsets are in `batches`; otherwise
-        -1."""
+        """The first offset, if the message gives only this one, because the records are consecutive and `batches` are
+        batches of the log. Otherwise -1: the message gives all offsets."""
         self.partitions = partitions
         self.offsets = offsets
         self.attempts = list(message.attempts)
@@ -86,13 +86,14 @@ class DeliveryBatch(Generic[L]):
         """The error of the deliveries that were lost most recently."""
         self.until = 0.0
         """The end of the lease unless it is extended, in monotonic seconds."""
-        self.begun_at: dict[int, float] = {}
-        """When the program began to work on single deliveries, by index, if it says so; infinite: it has not begun. The
-        worker extends these leases from then on."""
+        self._begun_at: dict[int, float] = {}
+        """When the program began to work on a delivery, by index, if the program reports this; infinite if it has not
+        begun yet. The limit of the lease's extension counts from this time."""
         self.until_by_hand: dict[int, float] = {}
         """The ends of the leases that the program requested for single deliveries, by index. They replace `until`."""
         self._waited: list[tuple[int, float]] = []
-        """Indexes, ascending, each with the latest time at which it was known to be the first one that waited."""
+        """Pairs of an index and a time, by ascending index: the latest time at which this delivery was known to be the
+        first one that the program had not taken."""
 
     def __len__(self) -> int:
         return self._count
@@ -124,15 +125,23 @@ class DeliveryBatch(Generic[L]):
         return (index for index, state in enumerate(self.states) if state < OVER)
 
     def waits(self, first: int, now: float) -> None:
-        """Note that the deliveries from an index on still wait for the program."""
+        """Note that the program has not taken the deliveries from index `first` on."""
         while self._waited and self._waited[-1][0] >= first:
             self._waited.pop()
         self._waited.append((first, now))
 
+    def begins(self, index: int, now: float) -> None:
+        """Note that the program begins to work on a delivery that it has taken already."""
+        self._begun_at[index] = now
+
+    def waits_in_program(self, index: int) -> None:
+        """Note that the program has taken a delivery, and has not begun to work on it."""
+        self._begun_at[index] = math.inf
+
     def taken_since(self, index: int) -> float:
         """Return the latest time at which a delivery was known to wait for the program, or the time at which the
         program said that it began."""
-        begun_at = self.begun_at.get(index)
+        begun_at = self._begun_at.get(index)
         if begun_at is not None:
             return begun_at
         return self._waited[bisect_right(self._waited, (index, math.inf)) - 1][1]

@@ -3,8 +3,8 @@
 Several consecutive records of a session may be in flight. If the program nacks or releases a record, the broker
 delivers it again, and all records after it. The earlier deliveries of these later records are void, whether the worker
 has them or they are still on their way. Receipts do not tell a void delivery from a redelivery. So the worker gives
-back every delivery of the session, without showing it to the program, until a nacked or released record arrives again
-or the broker has answered.
+back each delivery of the session that arrives, without showing it to the program, until a record that it gave back
+before arrives again, or the broker has answered the nack or release.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ MAX_STATE_BYTES: Final = 256 * 1024
 _LOOK_SECONDS: Final = 0.05
 """The time between two checks for the answer that shows that a session is idle."""
 _FIRST_SECONDS: Final = 5.0
-"""The time to wait for the first record that the broker announced. Retention may remove that record in the meantime."""
+"""Maximum time to wait for the first record that the broker announced. Retention may remove that record before it is
+sent."""
 
 
 class IdleWait:
     """One wait for the next record of a session. It ends when the session is idle: no record has come for
-    `idle_seconds`, and the broker has answered a request that was sent after the wait began. So no record is still on
-    its way behind others on a slow link."""
+    `idle_seconds`, and the broker has answered a request that was sent after the wait began. The answer proves that no
+    record is on its way behind others on a slow link. Without an answer, the wait ends one session lock later."""
 
     def __init__(self, session: HeldSession[Any], idle_seconds: float | None, now: float) -> None:
         """With `idle_seconds` None, wait for ever. With 0, end at once if no record is at hand."""
@@ -57,12 +58,12 @@ class IdleWait:
         self._last_until = self.until + session.lock_seconds
 
     def is_over(self, heard_at: float, now: float) -> bool:
-        """Return whether the session is idle. If not, ask the broker for an answer, and look again at `until`.
-        `heard_at` is the time when the newest answered request was sent."""
+        """Return whether the session is idle. If not, the caller asks the broker for an answer, and calls this again at
+        `until`. `heard_at` is the time when the newest answered request was sent."""
         if self._is_sure or heard_at >= self._heard_by or now >= self._last_until:
             return True
         if not self._has_asked:
-            # The answer to an earlier request may have overtaken the credit for the record.
+            # An earlier request may have been answered before the broker got the credit that the next record needs.
             self._has_asked, self._heard_by = True, now
         self.until = now + _LOOK_SECONDS
         return False
@@ -109,10 +110,10 @@ class HeldSession(Settlements, Generic[D]):
         self._latest: _Place | None = None
         """The delivery that the program received last. The delivery itself is not kept: the program may drop it."""
         self._unsent: list[tuple[_Place | None, SentRecords]] = []
-        """Records that are sent together with the next ack, by the delivery during whose work the program sent them;
-        None: between two deliveries."""
+        """Records to be sent together with the next ack. Beside them stands the delivery on which the program was
+        working when it sent them; None if it had no unsettled delivery."""
         self._returned: set[tuple[int, int]] = set()
-        """Records that will be delivered again. Kept while other records may arrive before them."""
+        """Ids of the records that were given back. Kept until one of them arrives again, or the broker has answered."""
         self._returned_first: tuple[int, tuple[int, int]] = 0, (0, 0)
         """Receipt and record id of the first record in `_returned`."""
         self._returned_by: SettlementBatch | None = None
@@ -126,7 +127,7 @@ class HeldSession(Settlements, Generic[D]):
 
     def patience_seconds(self, idle_seconds: float | None, now: float) -> float | None:
         """Return how long a caller with this `idle_seconds` has to wait for the next record. It always waits for an
-        announced first record. Otherwise the session might be opened again and again without handing out a record."""
+        announced first record. Otherwise a short `idle_seconds` might end each session before its first record."""
         return None if idle_seconds is None else max(idle_seconds, self._first_until - now)
 
     def handed_out(self, delivery: Settled) -> None:
@@ -156,19 +157,19 @@ class HeldSession(Settlements, Generic[D]):
 
     @property
     def has_sent_behind_ack(self) -> bool:
-        """Whether records wait for an ack although no delivery was in hand when they were sent."""
+        """Whether the program sent records while it had no unsettled delivery. They wait for the next ack."""
         return any(during is None for during, _ in self._unsent)
 
     def check(self) -> None:
-        """Raise the error because of which the session is lost or cannot go on."""
+        """Raise the error because of which the session is lost or cannot go on, if there is one."""
         error = self.lost or self._failed
         if error is not None:
             raise type(error)(error.message)
 
     def say(self, delivery: Settled, word: Word) -> None:
-        """See `Settlements.say`. The state is stored, and records of the session are sent, with the next ack. If a
-        delivery is given back, the outputs of its work are dropped, because it comes again. Raises
-        RecordTooLargeError."""
+        """See `Settlements.say`. The state is stored, and records of the session are sent, with the next ack. If the
+        delivery is nacked or released, the records that the program sent while it worked on this delivery or a later
+        one are dropped, because these deliveries are repeated. Raises RecordTooLargeError."""
         self._mend()
         outputs, unsent = delivery.outputs, self._unsent
         if unsent and word is ACK:
@@ -196,7 +197,8 @@ class HeldSession(Settlements, Generic[D]):
         self._mend()
 
     def save_state(self) -> None:
-        """Put a changed state into the settlement that is sent next, unless records wait to be sent with it."""
+        """Put a changed state into the settlement that is sent next. With `has_sent_behind_ack`, the state waits for
+        the next ack instead, as the records do."""
         if self.unsaved and not self.has_sent_behind_ack:
             self._queues[NO_TOPICS].open.state, self.unsaved = self.state, False
 
@@ -214,7 +216,7 @@ class HeldSession(Settlements, Generic[D]):
         batch.lose(index, error)
 
     def received(self, batch: DeliveryBatch[Settlements]) -> None:
-        """Keep received records, except those that arrive before a record that has to be delivered again."""
+        """Keep received records. Give them back if they arrive before a record that has to be delivered again."""
         if self._failed is not None:
             return  # The records are delivered again when the session is closed.
         self._mend()
@@ -261,8 +263,8 @@ class HeldSession(Settlements, Generic[D]):
             self._returned = {self._returned_first[1]}
 
     def state_failed(self, error: LogbrokerError) -> None:
-        """Handle a state that was not, or perhaps not, written with its acks. If the program went on, it would count
-        the acked records twice. It has to open the session again, and then gets the stored state."""
+        """Handle a state that was not, or perhaps not, stored with its acks. If the program went on, its state might
+        include the acked records twice. It has to open the session again, and then gets the stored state."""
         self._failed = error
         self.unsaved = False
         self._lose_unsettled(error)

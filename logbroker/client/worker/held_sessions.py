@@ -22,8 +22,8 @@ _LOST_IN_BREAK: Final = "the connection was broken for too long: the session is 
 class HeldSessions(Generic[D]):
     """The sessions of a worker, by token and key.
 
-    `opened`, `answered` and `lost` take the lock of the outbox. The other methods are called under that lock, or in the
-    event loop, because sessions are added and dropped only there.
+    `opened`, `answered`, `lost` and `leave` take the lock of the outbox. The other methods are called under that lock,
+    or in the event loop, because sessions are added and dropped only there.
     """
 
     def __init__(self, outbox: SettlementOutbox, make: Callable[..., D], window: ReceiveWindow) -> None:
@@ -41,7 +41,8 @@ class HeldSessions(Generic[D]):
         return self.held.get((token, key))
 
     def ask_for(self, number: int) -> None:
-        """Change the number of sessions that are being requested. Their records may follow the answers at once."""
+        """Change the number of sessions that are being requested. They share the window already, because their records
+        may follow the answers at once."""
         self._asked_for += number
         self._share_window()
 
@@ -119,8 +120,8 @@ class HeldSessions(Generic[D]):
     # --- time -------------------------------------------------------------------------------------------------------
 
     def renewals(self, now: float) -> list[HeldSession[D]]:
-        """Return the sessions whose lock ends soon. One that the program has left is kept until its settlements are
-        answered."""
+        """Return the sessions whose lock ends soon. A session that the program has left is renewed until its
+        settlements are answered."""
         return [
             session
             for session in self

@@ -2,12 +2,12 @@
 
 Why the program gets no delivery that is known to belong to another worker:
 - A delivery is handed out only while the stream is open and the lease has not ended by this machine's clock.
-- A lease counts from the moment when the newest answered request was sent, not from the arrival of the delivery. The
-  delivery may have been in buffers for a long time while the process was frozen, its event loop blocked or the network
-  stalled.
+- The worker measures a lease from the moment when the newest answered request was sent, not from the arrival of the
+  delivery. The delivery may have been in buffers for a long time while the process was frozen, its event loop blocked
+  or the network stalled.
 - After a break, deliveries that the broker does not confirm are lost at once. Deliveries whose settlement or extension
-  it refuses are lost, too. A program that is still working on a lost delivery can check `lost`, and its settlement
-  fails.
+  the broker refuses are lost, too. A program that is still working on a lost delivery can check `lost`, and its
+  settlement fails.
 
 The lock of the outbox guards all of it, because the threads of a synchronous worker settle while the event loop
 receives.
@@ -72,8 +72,8 @@ class InFlight(Generic[D]):
         self.wanted = True
         """Whether the program takes deliveries outside of sessions. If not, none is requested."""
         self.question_due = False
-        """Whether the broker has to be asked for an answer. The window changes once per round trip, and the program may
-        have nothing to settle meanwhile."""
+        """Whether to send an empty settlement in order to get an answer. The window, and the wait for the next record
+        of a session, need recent answers, and the program may have nothing to settle."""
         self._asked_at = 0.0
         self._batches: dict[DeliveryBatch[Settlements], None] = {}
         """Unfinished batches outside of sessions."""
@@ -90,8 +90,8 @@ class InFlight(Generic[D]):
         return self.outbox.in_hand
 
     def missing(self, prefetch: int) -> int:
-        """Return how many deliveries the worker lacks outside of sessions, if it is to have `prefetch`. Deliveries
-        whose settlements wait for room at the broker count; if these are too large, no more deliveries are wanted."""
+        """Return how many more deliveries outside of sessions the worker wants, to have `prefetch` of them. Those whose
+        settlements wait for room at the broker are included; if they reach `prefetch_bytes`, it wants no more."""
         if not self.wanted:
             return 0
         with self.lock.free():
@@ -188,7 +188,8 @@ class InFlight(Generic[D]):
     # --- what goes out ----------------------------------------------------------------------------------------------
 
     def next_settle(self, now: float) -> queues_pb2.Settle | None:
-        """Return the next settlement to send, requested extensions included, or None if there is nothing to send."""
+        """Return the next message to send, or None if there is none: extensions that the program requested come first,
+        then settlements."""
         lock = self.lock
         if lock.is_mine():
             raise taken_here()
@@ -222,7 +223,7 @@ class InFlight(Generic[D]):
     def next_grant(self) -> queues_pb2.Credit | None:
         """Return the next credit in bytes for the broker, or None if none is due."""
         with self.lock.free():
-            # Records that arrived since may have used up the room: then no credit is due any more, and 0 is none.
+            # Records that have arrived since may have used up the room. Then `grant` returns 0: no credit is due.
             if self.buffer.grant_due and (size_bytes := self.buffer.grant()):
                 return queues_pb2.Credit(bytes=size_bytes)
             for session in self.sessions.held.values():
@@ -253,9 +254,9 @@ class InFlight(Generic[D]):
         return min(self._leases.lease_seconds, *locks, math.inf)
 
     def silent_since(self, now: float) -> float:
-        """Return how long the oldest unanswered extension has waited, in seconds. A question may wait for a lease
-        longer, because no lease depends on its answer. A settlement may wait for any time, because it is synced before
-        it is answered."""
+        """Return how long the oldest unanswered extension has waited, in seconds. An empty settlement may wait for one
+        lease more, because no lease depends on its answer. Other settlements may wait for any time, because they are
+        synced before they are answered."""
         asked_at = self._sent_at.get(self._question_id, now)
         return max(self._leases.silent_since(now), now - asked_at - self.shortest_hold_seconds())
 
@@ -290,8 +291,8 @@ class InFlight(Generic[D]):
             self._leases.lease_seconds = message.lease_ms / 1000
             self._leases.begin(batch, self._leases.lease_seconds, self.outbox.heard_at, now)
             if message.session_token:
-                # The session was closed in the meantime, and the broker has taken its deliveries back. They took their
-                # time on the link nevertheless.
+                # The session was closed in the meantime, and the broker has taken its deliveries back. How long they
+                # took still tells how fast the link is.
                 self._fit_window(None, self._leases.lease_seconds, now)
                 self._lose(batch, StaleSessionError("the session was closed"))
                 return 0
@@ -307,7 +308,7 @@ class InFlight(Generic[D]):
             return len(batch)
 
     def _fit_window(self, buffer: PrefetchBuffer[D] | None, lease_seconds: float, now: float) -> None:
-        """Fit the window to the link, after a message for this buffer, or for none."""
+        """Fit the window to the link after a message with deliveries. `buffer` is None if no buffer took them."""
         if self.window.received(
             heard_at=self.outbox.heard_at,
             asked_at=next(iter(self._sent_at.values()), now),

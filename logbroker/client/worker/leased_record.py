@@ -126,10 +126,11 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         The arguments are those of `Producer.send`; a worker has no serializers. The outputs of a delivery may have up
         to 1 MiB in 10,000 records with 50,000 headers. If the broker refuses them, because the topic does not exist or
         does not take the record, the delivery is nacked with this reason, and whoever waits for the ack gets the error.
-        Raises
-        AlreadySettledError, LeaseLostError (in a session, StaleSessionError), RecordTooLargeError, InvalidRecordError,
-        InvalidTimestampError, UnknownTopicError or UnknownPartitionError for a topic name or a partition number that
-        cannot exist, InvalidRequestError for a priority out of range or a sub-key without a key, or TypeError.
+
+        Raises AlreadySettledError, LeaseLostError (in a session, StaleSessionError), RecordTooLargeError,
+        InvalidRecordError, InvalidTimestampError, UnknownTopicError or UnknownPartitionError for a topic name or a
+        partition number that cannot exist, InvalidRequestError for a priority out of range or a sub-key without a key,
+        or TypeError.
         """
         sent = sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, ordering_key, priority)
         with self.batch.settlements.outbox.lock.free():
@@ -210,8 +211,8 @@ class WorkerDelivery(LeasedRecord, eq=False):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # If the task itself was not cancelled, a CancelledError comes from something that it awaited. It would probably
-        # come again at each attempt.
+        # If the task itself was not cancelled, a CancelledError comes from something that the block awaited. It counts
+        # as a failure, because each attempt would probably raise it.
         self._end(error, is_failure=isinstance(error, Exception) or is_own(error))
 
 
@@ -251,9 +252,9 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
 
 class DeliveryList(list[D]):
     """Deliveries that a worker took together. Each may be settled by itself. `ack`, `nack` and `release` of the list
-    settle the rest.
+    settle all that are not settled yet.
 
-    These methods return at once. If some deliveries are known to be lost, they settle the others and then raise
+    These methods return at once. If some deliveries are known to be lost, the methods settle the others and then raise
     LeaseLostError: the lost records are delivered again, to this worker or another.
     """
 
@@ -362,13 +363,13 @@ def _nack_word(delay_seconds: float | None, reason: str) -> NackWord:
 
 
 def _check_seconds(method: str, name: str, seconds: object) -> None:
-    """Raise TypeError for a value of another type. NaN counts as out of range."""
+    """Raise TypeError unless the value is a number or None. The range checks of the callers refuse NaN."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float | None):
         check_one(method, name, seconds, float | None)
 
 
 def _check_reason(reason: object) -> None:
-    """Raise TypeError for a value of another type. A string that is not valid Unicode is accepted."""
+    """Raise TypeError unless the value is a string. A string that is not valid Unicode is accepted."""
     if not isinstance(reason, str):
         check_one("nack()", "reason", reason, str)
 

@@ -30,7 +30,7 @@ _Asked = dict[tuple[DeliveryBatch[Any], int], float | None]
 class _Sent(msgspec.Struct):
     at: float
     lease_seconds: float
-    """The lease in seconds. 0 if the program requested a lease for each delivery."""
+    """The lease in seconds; 0 if the program requested the extensions, each with a lease of its own."""
     by_receipt: dict[int, tuple[DeliveryBatch[Any], int]]
     asked: _Asked
 
@@ -49,7 +49,7 @@ class Leases:
         self._max_receipts = _MAX_RECEIPTS
 
     def bound(self, max_request_bytes: int) -> None:
-        """Let no message be larger than the broker reads at once."""
+        """Limit the receipts in a message to what the broker reads at once."""
         self._max_receipts = max(1, min(_MAX_RECEIPTS, max_request_bytes // _EXTENSION_BYTES - 1))
 
     def begin(self, batch: DeliveryBatch[Any], lease_seconds: float, since: float, now: float) -> None:
@@ -91,8 +91,9 @@ class Leases:
         correlation_id: int,
         now: float,
     ) -> queues_pb2.Settle | None:
-        """Return the extensions of leases that end soon, except for deliveries that the program has had for too long.
-        `waiting` holds the batches of which deliveries wait for the program, each with the index of the first one."""
+        """Return the extensions of leases that end soon, except for deliveries that the program has had for longer than
+        the limit. `waiting` holds the batches with deliveries that the program has not taken, each with the index of
+        the first one."""
         for batch, first in waiting.items():
             batch.waits(first, now)
         by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
@@ -100,7 +101,7 @@ class Leases:
         for batch in batches:
             if batch.until > soon and not batch.until_by_hand:
                 continue
-            # A settlement may wait for long: for room, or behind another one. The program has done its part.
+            # Settled deliveries are extended without limit: a settlement may wait long for room, or for another one.
             extended = {
                 index: None
                 for index in batch.kept()
@@ -114,7 +115,7 @@ class Leases:
                     batch.until_by_hand.pop(index, None)
             for index in batch.held():
                 if index not in extended:
-                    batch.until_by_hand.setdefault(index, batch.until)  # The extension does not count for it.
+                    batch.until_by_hand.setdefault(index, batch.until)  # The new end of the batch is not its end.
         message = queues_pb2.Settle(correlation_id=correlation_id)
         # State the lease explicitly: the group's lease may have been altered since the worker learned it.
         lease_seconds = max(self.lease_seconds, MIN_LEASE_SECONDS)
@@ -147,7 +148,7 @@ class Leases:
         for failure in answer.failures:
             error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
             if error.retriable:
-                # A requested lease is now extended in time like all others.
+                # Forget the requested leases: the deliveries' leases are now extended in time like all others.
                 for batch, index in sent.asked:
                     batch.until_by_hand.pop(index, None)
                 return []

@@ -21,11 +21,11 @@ class Patience:
     """The patience of one worker with its broker.
 
     gRPC notices a dead connection by its pings, and takes every byte as a sign of life. If leases and locks last at
-    least twice as long as gRPC needs for this, the worker leaves it to gRPC. If they are shorter, the worker watches
-    the answers to its extensions. It sees only whole messages, so a large message on a slow link looks like silence.
-    Therefore each connection that the worker gives up makes it more patient, up to the length of a lease; otherwise
-    such a message would never arrive. The worker stays more patient for the length of a lease. If a long silence ends
-    with a message, the link is slow and not dead, and the worker stays patient for longer.
+    least twice as long as this takes, the worker relies on gRPC. If they are shorter, the worker watches the answers to
+    its extensions. It sees only whole messages, so a large message on a slow link looks like silence. Therefore the
+    worker doubles its patience, up to the length of a lease, each time that it gives up a connection; otherwise such a
+    message would never arrive. The patience is reset one lease after the last long silence. If a long silence ends with
+    a message, the link is slow and not dead, and the patience also lasts for a minute.
     """
 
     def __init__(self) -> None:

@@ -16,8 +16,8 @@ from logbroker.errors import LogbrokerError
 _log = logging.getLogger(__name__)
 
 _GRANT_SHARE: Final = 4
-"""The broker is granted more credit when this fraction (1/4) of the buffer is free. More frequent messages would cost
-more than the delay."""
+"""The broker is granted more credit when one part in this many of the buffer is neither used nor granted. More frequent
+messages would cost more than the delay."""
 
 D = TypeVar("D", bound=LeasedRecord)
 
@@ -81,7 +81,7 @@ class PrefetchBuffer(Generic[D]):
 
     @property
     def uses_window(self) -> bool:
-        """Whether a good part of the window is used up."""
+        """Whether at most half of the buffer's part of the window is still granted to the broker."""
         return 2 * self._granted_bytes <= self._window.part_bytes
 
     def look_at_room(self) -> None:
@@ -113,7 +113,7 @@ class PrefetchBuffer(Generic[D]):
         return not (self._batches or self._batch is not None or self._kept)
 
     def waiting(self) -> dict[DeliveryBatch[Settlements], int]:
-        """Return the batches of which deliveries wait, each with the index of the first one."""
+        """Return the batches with deliveries that the program has not taken, each with the index of the first one."""
         firsts = dict.fromkeys(self._batches, 0)
         if self._batch is not None:
             firsts[self._batch] = self._index
@@ -133,8 +133,8 @@ class PrefetchBuffer(Generic[D]):
             if now <= (batch.ends_at(index) if batch.until_by_hand else batch.until):
                 return delivery
             if batch.settlements.is_session:
-                # A session skips no record, and only the broker knows whether the session is over. So the worker asks
-                # the broker.
+                # A session skips no record, and only the broker knows whether the session is over. So the delivery is
+                # kept, and nothing is handed out until the broker has renewed the lock.
                 self._kept.appendleft(delivery)
                 self.open = False
                 return None
@@ -190,7 +190,8 @@ class PrefetchBuffer(Generic[D]):
         return None
 
     def _open_batch(self) -> DeliveryBatch[Settlements] | None:
-        # Batches move without a call in between. A signal handler can raise only at a call, see `take_back`.
+        # A signal handler can raise only at a call (see `take_back`), and none stands between the assignment and
+        # `popleft`. So a batch is either opened and removed, or neither.
         while self._batches:
             batch = self._batches[0]
             if HELD in batch.states:

@@ -8,8 +8,8 @@ from typing import Final
 _FIRST_BYTES: Final = 256 * 1024
 _LEAST_BYTES: Final = 1024
 _EARLY_SHARE: Final = 0.25
-"""The window grows while deliveries come within this share of the time that a worker waits for a sign of life.
-Deliveries of twice the size then take half of that time."""
+"""The window grows while deliveries come within this share of the time that a worker waits for a sign of life. After
+the growth, deliveries take about half of that time at most."""
 _LATE_SHARE: Final = 0.6
 """The share of a lease after which deliveries are late."""
 
@@ -18,8 +18,8 @@ class ReceiveWindow:
     """A window that fits the link. On a slow link, a full prefetch would arrive after the end of its leases, and
     answers would wait behind it until the connection seems dead.
 
-    It begins small, doubles while it is used and deliveries come early, and is halved when they come late: once in each
-    round trip, as in TCP's slow start (RFC 5681). All buffers of a worker share it in equal parts.
+    It begins small, doubles while it is used and deliveries come early, and is halved when they come late. It changes
+    at most once in each round trip, as in TCP's slow start (RFC 5681). All buffers of a worker share it in equal parts.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -36,7 +36,7 @@ class ReceiveWindow:
         return max(1, min(self._max_bytes, self._size_bytes // self.buffers))
 
     def begin_stream(self) -> None:
-        """Begin again with a small window, as the new connection may be another link."""
+        """Begin again with a small window, because the new connection may use a slower link."""
         self._size_bytes = min(_FIRST_BYTES, self._size_bytes)
         self._changed_at = -math.inf
 

@@ -81,8 +81,8 @@ def sent_record(
     """Return a record to be sent. Raises InvalidRequestError for a priority out of range or a sub-key without a key,
     InvalidTimestampError, InvalidRecordError, UnknownTopicError, UnknownPartitionError or TypeError.
 
-    Whatever is accepted here fits into a message: if building one failed, the worker's stream would fail again and
-    again.
+    All that is accepted here can be put into a message. Otherwise building the message would end the worker's stream,
+    again and again.
     """
     if sub_key is not None:
         key, headers = sub_stream(key, sub_key, headers, by_producer=False)
@@ -129,7 +129,7 @@ class SentRecords(list[SentRecord]):
         self.headers = 0
         """Number of headers of all records."""
         self._places: set[tuple[str, int | None, bytes | None]] | None = None
-        """Topics, partitions and ordering keys of the records, once they can be more than MAX_PLACES."""
+        """The places of the records; None while the records are too few to have more than MAX_PLACES."""
 
     def add(self, *records: SentRecord) -> None:
         """Add records. Raises RecordTooLargeError, and adds none, if they would be too many for one delivery."""
@@ -194,7 +194,8 @@ class OutputRoutes:
         self._used: set[str] = set()
 
     def due(self, now: float) -> list[str]:
-        """Return the used topics that are to be looked up at `now` (monotonic seconds), and count them as tried."""
+        """Return the used topics that are to be looked up at `now` (monotonic seconds), and note that they are tried
+        now."""
         used, self._used = self._used, set()
         due = [name for name in used if now - self._tried_at.get(name, -_STALE_SECONDS) >= _STALE_SECONDS]
         self._tried_at.update(dict.fromkeys(due, now))
@@ -213,7 +214,7 @@ class OutputRoutes:
             self._routes.pop(name, None)
 
     def pack(self, records: Iterable[SentRecord]) -> tuple[list[queues_pb2.Output], bool]:
-        """Return records as the outputs of a message, in their order, and whether any of them are routed."""
+        """Return records as the outputs of a message, by topic, and whether the worker has routed any of them."""
         by_topic: dict[str, list[SentRecord]] = {}
         for sent in records:
             by_topic.setdefault(sent.topic, []).append(sent)
@@ -244,7 +245,7 @@ def _plain(topic: str, records: Iterable[SentRecord]) -> Iterable[queues_pb2.Out
 def _batches(topic: str, route: _Route, records: Iterable[SentRecord]) -> list[queues_pb2.Output]:
     parts: dict[tuple[int, int, bytes | None], list[SentRecord]] = {}
     for sent in records:
-        # A partition that was chosen by hand is not routed anew.
+        # Generation 0: the broker does not route a record anew if the program chose its partition.
         if sent.partition is None:
             place = route.partition_of(sent), route.generation, sent.ordering_key
         else:

@@ -1,11 +1,12 @@
 """The settlements of a worker, from the program's call to the broker's answer. No I/O, no clock.
 
-Settlements that the program makes while a message is unanswered are collected in the next message. So messages become
-fewer as the load grows. A delivery refers to its settlement, and finds its outcome there.
+Settlements that the program makes while a message is unanswered are collected in the next message. So a message carries
+more settlements as the load grows. A delivery refers to its settlement, and finds its outcome there.
 
 If the broker refuses an ack or an output of a message with outputs, it refuses the whole message. If it refuses acks
-because deliveries are lost, the other deliveries are sent again without them. If it refuses an output, half of the
-deliveries are sent, and so on, until the delivery with this output is found; this delivery is nacked.
+because deliveries are lost, the worker sends the other deliveries again without them. If it refuses an output, the
+worker sends half of the deliveries, and halves them further, until it has found the delivery with this output. This
+delivery is nacked.
 
 The lock of the outbox guards everything that a worker holds, because the threads of a synchronous worker settle while
 the event loop receives.
@@ -73,8 +74,8 @@ _FAULTS_OF_OUTPUTS: Final = (
     | CorruptBatchError
     | BatchExpandsTooFarError
 )
-"""Errors of outputs that the broker would refuse at every attempt. With any other error, the ack waits, and is sent
-again: the disk may be full, a partition offline."""
+"""Errors with which the broker would refuse the outputs at every attempt. After a temporary error, such as a full disk
+or an offline partition, the ack waits and is sent again."""
 _LOSSES: Final = AlreadySettledError | LeaseLostError | StaleSessionError | StateTooLargeError
 _MAX_UNTOLD: Final = 10
 """Maximum number of refused settlements that are kept until the program is told of them. They keep their records in
@@ -154,17 +155,18 @@ class SettlementBatch:
         self.output_headers = 0
         self.output_records = 0
         self.part = 0
-        """Number of deliveries in the next message, because the broker refused an output; 0: all."""
+        """Number of deliveries in the next message, after the broker refused an output or the message was too large;
+        0: all."""
         self.refusal: LogbrokerError | None = None
         """Why the broker had no room for the message."""
         self.is_routed = False
-        """Whether the present message has records that the worker has routed itself."""
+        """Whether the latest message has records that the worker has routed itself."""
         self.state: bytes | None = None
         """The new state of the session. The broker stores it together with the acks."""
         self.states: dict[Settled, bytes] = {}
-        """The states that were set when deliveries were acked, by delivery."""
+        """The states that the program set before an ack, by the acked delivery."""
         self.is_broken = False
-        """Whether the session cannot go on, because the program has counted records that come again."""
+        """Whether the session cannot go on, because the program's state includes records that are delivered again."""
         self.uncertain = False
         """Whether the settlement was sent and not answered, so that the broker may have carried it out."""
         self.answered = False
@@ -179,7 +181,7 @@ class SettlementBatch:
         return len(self.deliveries) + (self.state is not None)
 
     def message(self, correlation_id: int, routes: OutputRoutes) -> queues_pb2.Settle:
-        """Return the settlement as an API message with the present receipts, without the state."""
+        """Return the settlement as an API message with the current receipts, without the state."""
         acks: list[int] = []
         releases: list[int] = []
         nacks: dict[tuple[str, int | None], list[int]] = {}
@@ -218,20 +220,20 @@ class SettlementBatch:
         )
 
     def halve(self) -> bool:
-        """Put only half of the deliveries into the next message; return False if it has one at most."""
+        """Put only half of the deliveries into the next message. Return False if it has at most one delivery."""
         count = len(self._sent())
         self.part = count // 2 or self.part
         return count > 1
 
     def sent_state(self) -> bytes | None:
-        """Return the state that goes with the present message."""
+        """Return the state to send with the deliveries of `_sent`."""
         if not self.part or not self.deliveries:
             return self.state
         states = (self.states.get(delivery) for delivery in reversed(self._sent()) if delivery.word is ACK)
         return next((state for state in states if state is not None), None)
 
     def _sent(self) -> list[Settled]:
-        """Return the deliveries of the present message."""
+        """Return the deliveries of the message that is being built or was sent last."""
         return self.deliveries[: self.part] if self.part else self.deliveries
 
     def take_answer(
@@ -248,7 +250,7 @@ class SettlementBatch:
                 return _Outcome.WAIT
             lost = self._named(sent, failures)
             if self.is_routed and not lost:
-                # The worker's facts about the topics may be out of date. The broker knows the topics.
+                # The worker may have routed by outdated facts. Send the records unrouted: the broker knows the topics.
                 routes.forget(each.topic for delivery in sent for each in delivery.outputs or ())
                 return _Outcome.REPEAT
             return self._go_on_without(refusal, lost, in_session=in_session)
@@ -260,7 +262,7 @@ class SettlementBatch:
         return _Outcome.DONE
 
     def _settled_part(self, sent: Sequence[Settled]) -> None:
-        """Go on after a message with some of the deliveries, or with the state alone."""
+        """Go on after the broker has carried out a message with some of the deliveries, or with the state alone."""
         if self.sent_state() is self.state:
             self.state = None
         _over(sent)
@@ -295,14 +297,14 @@ class SettlementBatch:
         return _Outcome.REPEAT if len(self) else _Outcome.DONE
 
     def _fail_from(self, first: int, error: LogbrokerError) -> None:
-        """Fail the deliveries of a session from an index on, with the state: they come again."""
+        """Fail the deliveries of a session from index `first` on, and the state. These records are delivered again."""
         self.failures.update(dict.fromkeys(self.deliveries[first:], error))
         self.deliveries = self.deliveries[:first]
         self.state, self.is_broken = None, True
 
     def _whole_refusal(self, failures: Sequence[queues_pb2.SettleFailure]) -> LogbrokerError | None:
-        """Return the error with which the broker refused the whole message; None if it carried out the message now or,
-        before a break of the connection, already."""
+        """Return the error with which the broker refused the whole message. None: it carried out the message, now or
+        before the connection broke."""
         for failure in failures:
             if not failure.first_receipt and not failure.last_receipt:
                 error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
@@ -330,7 +332,7 @@ class SettlementBatch:
             for failure in failures:
                 error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
                 if self.uncertain and isinstance(error, AlreadySettledError):
-                    # This same settlement has settled it already, but the first answer was lost.
+                    # This settlement was carried out when it was sent before, but that answer was lost.
                     continue
                 if not failure.first_receipt and not failure.last_receipt:
                     if error.retriable:
@@ -387,7 +389,7 @@ class SettlementBatch:
             tell()
 
     def first_failure(self) -> LogbrokerError | None:
-        """Return one of the refusals, except for deliveries that the program never saw."""
+        """Return one of the refusals, or None. Refusals of deliveries that the program never saw do not count."""
         seen = (error for delivery, error in self.failures.items() if delivery.settlement is not None)
         return self.error or next(seen, None)
 
@@ -411,8 +413,7 @@ class Stall(NamedTuple):
 
 
 class _Queue:
-    """Settlements that are sent one after the other. They wait for each other, and for no settlement of another
-    queue."""
+    """Settlements that are sent in order, and wait for no settlement of another queue."""
 
     def __init__(self) -> None:
         self.open = SettlementBatch()
@@ -453,7 +454,7 @@ class _Queue:
         return [*self.unanswered.values(), *self.waiting, *([self.open] if len(self.open) else [])]
 
     def look_for_stall(self, why: LogbrokerError) -> None:
-        """Count the unanswered deliveries as a stall, because the broker has no room."""
+        """Note all unanswered deliveries as stalled, because the broker has no room."""
         deliveries = [each for settlement in self.unfinished() for each in settlement.deliveries]
         size_bytes = sum(
             each.batch.size_bytes // len(each.batch) + (each.outputs.size_bytes if each.outputs else 0)
@@ -475,8 +476,8 @@ class Settlements:
     """Settlements that the broker carries out in order: all settlements outside of sessions or, in the subclass, the
     settlements of one session.
 
-    Outside of sessions, acks with outputs wait only for others with outputs for the same topics: a topic that takes
-    nothing for a while holds up no other acks."""
+    Outside of sessions, an ack with outputs waits only for acks with outputs for the same set of topics. So a topic
+    that takes nothing for a while holds up no other acks."""
 
     is_session: ClassVar[bool] = False
 
@@ -527,7 +528,8 @@ class Settlements:
         """Note that the state of the session was not written."""
 
     def given_back(self, delivery: Settled, settlement: SettlementBatch) -> None:
-        """Note that a delivery of a session is nacked because of its outputs. The later ones come again after it."""
+        """Note that a delivery of a session is nacked because of its outputs. The deliveries behind it are repeated,
+        too."""
 
     def next_message(self, correlation_id: int) -> queues_pb2.Settle | None:
         """Return the next message, under this correlation id, or None if nothing is to be sent now."""
@@ -587,7 +589,7 @@ class Settlements:
         return True
 
     def _look_for_break(self, settlement: SettlementBatch) -> None:
-        """End a session for the program if it has counted records that come again."""
+        """End a session for the program if the program's state includes records that are delivered again."""
         if settlement.is_broken:
             settlement.is_broken = False
             if settlement.deliveries and settlement.deliveries[0].word is not ACK:
@@ -689,8 +691,8 @@ class SettlementOutbox:
                 self.wake()
 
     def say_all(self, deliveries: Iterable[Settled], word: Word) -> None:
-        """Settle the unsettled ones of several deliveries for the program. Afterwards raise the error of the first
-        delivery that could not be settled."""
+        """Settle for the program those deliveries that are not settled. Then raise the error of the first delivery that
+        could not be settled, if there is one."""
         try:
             with self.lock.free():
                 for delivery in deliveries:
@@ -724,7 +726,7 @@ class SettlementOutbox:
             return
         failed = settlement.failures
         if not settlement.error and settlement.nacked.issuperset(failed):
-            # As after an exception in a handler, the log tells, and the record is tried again.
+            # This is handled like an exception in a handler: it is logged, and the record is tried again.
             _log.warning("%d acks of topic %s became nacks: outputs were refused: %s", len(failed), self.topic, error)
             return
         _log.warning("%d deliveries of topic %s were not settled: %s", len(failed), self.topic, error)

@@ -75,8 +75,8 @@ class _LoopTurns:
         self._turned_at = monotonic()
 
     async def after(self, waiting: Awaitable[_T]) -> _T:
-        """Await something, and note that the event loop had its turns meanwhile. The code that runs next may block the
-        loop."""
+        """Await something, and note that the event loop had its turns during this wait. The code that runs next may
+        block the loop."""
         outcome = await waiting
         self.begin()
         return outcome
@@ -200,8 +200,8 @@ class Worker(Droppable):
 
         A delivery is acked when its handler returns, and nacked if it raises (the exception is logged), unless the
         handler settled it. If the call is cancelled, unsettled deliveries are released. A CancelledError that a handler
-        raises although its task was not cancelled counts as a failure like any other. Raises InvalidRequestError for a
-        handler that contains `yield`, since calling it does nothing, and in a handler of the same worker.
+        raises although its task was not cancelled is a failure like any other. Raises InvalidRequestError if the
+        handler contains `yield`, since calling it does nothing, or if a handler of the same worker calls this.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
         check_no_generator(HANDLER, handler)
@@ -246,8 +246,9 @@ class Worker(Droppable):
         idle_seconds: float | None = None,
     ) -> Session:
         """Return the session of one ordering key, or of the next free key that has records. Use it with `async with`,
-        which waits for the session up to `wait_seconds` (None: for ever), even while the broker is away. Then it raises
-        SessionHeldError, NoFreeSessionError (if no key was given), or the error that kept it from asking the broker.
+        which waits for the session up to `wait_seconds` (None: for ever), even while the broker is away. After that
+        time, it raises SessionHeldError, NoFreeSessionError (if no key was given), or the error that kept it from
+        asking the broker.
 
         The broker sends up to `prefetch` records of the session ahead. The loop over the session ends when no record
         has arrived for `idle_seconds` (None: never). If the session has records when it is opened, the loop waits for
@@ -271,7 +272,7 @@ class Worker(Droppable):
         no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn. Raises the
         error of a handler, except for the loss of its session. A CancelledError that a handler raises although nobody
         cancelled this call becomes a RuntimeError, and so does a StopIteration or StopAsyncIteration. Raises
-        InvalidRequestError in a handler of the same worker.
+        InvalidRequestError if a handler of the same worker calls this.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
         check_idle(idle_seconds)
@@ -353,9 +354,9 @@ class Session:
 
     The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
     the next holder reads it. A nacked or released delivery is delivered again, and so are all deliveries behind it. If
-    the session is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or if a
-    crash of the broker leaves this unknown, the loop and the settlements raise LeaseLostError: open the session again
-    to read the stored state.
+    the session is lost, its loop and every settlement raise StaleSessionError. If a state was not stored, or if a crash
+    of the broker leaves this unknown, the loop and the settlements raise LeaseLostError: open the session again to read
+    the stored state.
     """
 
     def __init__(
@@ -418,10 +419,11 @@ class Session:
         ordering_key: bytes | None = None,
         priority: int | None = None,
     ) -> None:
-        """Send a record to a topic together with the next ack of the session, once: see `send` of a delivery. It is
-        not sent if the delivery that the program received last is nacked or released before: that delivery comes again.
-        If the block ends without another ack, it raises InvalidRequestError, and neither the record nor a state that
-        was set since the last ack is stored."""
+        """Send a record to a topic together with the next ack of the session, once: see `send` of a delivery. The
+        record is dropped if the delivery on which the program is working is nacked or released, because that delivery
+        is repeated. If the program has acked its last delivery before this call, and the block ends without another
+        ack, the block raises InvalidRequestError, and neither the record nor a state that was set since the last ack is
+        stored."""
         self._session().send(
             sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, ordering_key, priority)
         )

@@ -71,10 +71,11 @@ class WorkerConnection(Generic[D]):
         self._identity = Identity(options.worker_id, options.client_name)
         self._prefetch = 0
         self._credit = 0
+        """Number of deliveries that the broker may still send outside of sessions, on this stream."""
         self._stalled_at: float | None = None
         """Since when the broker has had no room for settlements."""
         self._is_stall_told = False
-        """Number of deliveries that the broker may still send outside of sessions, on this stream."""
+        """Whether the log has said so."""
         self._read_at = 0.0
         """The time when the latest message of the broker was read."""
         self._patience = Patience()
@@ -144,7 +145,7 @@ class WorkerConnection(Generic[D]):
                 )
 
     def look_again(self) -> None:
-        """Let a `start` that waits for the broker ask whether it is over. Must be called in the event loop."""
+        """Let a `start` that waits for the broker call its `is_over` again. Must be called in the event loop."""
         self._changed.set()
 
     def check(self) -> None:
@@ -176,8 +177,8 @@ class WorkerConnection(Generic[D]):
 
     def _answer_due(self, asked_at: float, wait_seconds: float) -> float:
         """Return when to give up a request in which the broker may wait for `wait_seconds`. On a slow link, the answer
-        may arrive behind records: while records arrive, the request has more time, up to the length of a lease.
-        Refusals for want of room give it none."""
+        may arrive behind records: while records arrive, the request has more time, up to the length of a lease. It has
+        no more time while the broker refuses settlements for want of room."""
         timeout_seconds = self.connection.request_timeout_seconds
         if self.in_flight.stalls():
             return asked_at + wait_seconds + timeout_seconds

@@ -69,15 +69,16 @@ _CLOSED_UNANSWERED: Final = (
 class _Handling:
     """A `with` block in which handlers of a worker are called.
 
-    It is no generator with `contextlib.contextmanager`: that assigns to attributes of the handler's exception, and some
-    classes of exceptions forbid it.
+    It is not made with `contextlib.contextmanager`, because that assigns to attributes of the handler's exception, and
+    some classes of exceptions forbid this.
     """
 
     __slots__ = ("_before", "worker")
 
     def __init__(self, worker: object) -> None:
         self.worker: object = worker
-        """None after the block: a task that a handler has made may go on, and is in no handler any more."""
+        """The worker; None after the block. A task that a handler has made may go on after the block, and is then in no
+        handler any more."""
         self._before: Token[tuple[_Handling, ...]] | None = None
 
     def __enter__(self) -> None:
@@ -90,7 +91,8 @@ class _Handling:
 
 
 _HANDLING: ContextVar[tuple[_Handling, ...]] = ContextVar("handling", default=())
-"""In which handlers the present code runs. A task that is made in a handler has it, too."""
+"""The blocks of handlers in which the running code was called, the outermost first. Tasks that a handler makes inherit
+them."""
 
 
 class WorkerCore(Generic[D]):
@@ -200,7 +202,7 @@ class WorkerCore(Generic[D]):
             room_bytes = self.in_flight.take_more(taken, room, room_bytes, monotonic(), keeps=keeps)
 
     def stop(self) -> None:
-        """End all loops over deliveries and sessions once the program's present deliveries are finished. Loops that
+        """End all loops over deliveries and sessions once the program's current deliveries are finished. Loops that
         begin later end at once."""
         self.stopping = True
         if self._loop is not None and not (self.link.ordering or self.lifetime.is_forked):
@@ -226,8 +228,9 @@ class WorkerCore(Generic[D]):
         return _Handling(self)
 
     def check_runs_in_no_handler(self, name: str) -> None:
-        """Raise InvalidRequestError if a handler calls `run` or `sessions`. It might wait for ever: the handler's own
-        delivery stays unsettled meanwhile, and may be all that the worker takes at a time."""
+        """Raise InvalidRequestError if a handler calls `run` or `sessions`. Such a call might wait for ever: the
+        handler's own delivery stays unsettled until the call returns, and may be all that the worker takes at a
+        time."""
         if any(handling.worker is self for handling in _HANDLING.get()):
             raise InvalidRequestError(
                 f"{name}() is called in a handler of the same worker: let the handler return first, or open another"
@@ -235,7 +238,7 @@ class WorkerCore(Generic[D]):
             )
 
     def handlers_ended(self) -> None:
-        """Give back all deliveries that wait in the buffers, because the program processes no more."""
+        """Give back all deliveries that wait outside of sessions, because no handler will take them."""
         self.in_flight.give_back_unwanted(monotonic(), at_once=True)
 
     def told(self, delivery: D, error: Exception | None) -> None:
@@ -318,8 +321,8 @@ class WorkerCore(Generic[D]):
     def session_failed(self, key: bytes, error: LogbrokerError, *, is_handled: bool) -> None:
         """Log or raise an error of a session. It comes from the handler or, if `is_handled`, from closing the session.
 
-        The loss of a session is only logged, and so is a broker that is away when a session ends. Unsettled deliveries
-        are delivered again to the next holder.
+        The loss of a session is only logged, and so is a temporary error of the closing, such as a broker that is away.
+        The next holder gets the unsettled records.
         """
         if not isinstance(error, LeaseLostError | StaleSessionError) and not (is_handled and _passes(error)):
             raise error
@@ -335,8 +338,8 @@ class WorkerCore(Generic[D]):
         return False
 
     async def close_session(self, session: HeldSession[D], *, save: bool) -> None:
-        """Settle a session and give it back. Raises the first refusal of its settlements, the error with which the
-        session was lost before, or InvalidRequestError for records that were sent behind the last ack."""
+        """Wait until the settlements of a session are answered, and give it back. Raises the first refusal, the error
+        with which the session was lost before, or InvalidRequestError for records that were sent after the last ack."""
         self.lifetime.check()
         self.check_loop()
         is_incomplete = save and session.has_sent_behind_ack

@@ -26,8 +26,9 @@ from logbroker.grpc_api.status import Context
 from logbroker.v1 import groups_pb2 as pb
 
 MAX_ANSWERS_DUE: Final = 64
-"""Maximum number of heartbeats and commits of one stream without an answer. At the limit the broker stops reading. So
-if a client reads no answers, flow control stops its requests, heartbeats included, and its session times out."""
+"""Maximum number of heartbeats, commits and subscriptions of one stream without an answer. At the limit the broker
+stops reading. So if a client reads no answers, flow control stops its requests, heartbeats included, and its session
+times out."""
 LAST_ANSWERS_SECONDS: Final = 5.0
 """Time limit for the answers that are due when the client half-closes the stream or the broker stops: a client may not
 read."""
@@ -38,7 +39,8 @@ _HEARTBEAT_ANSWER: Final = pb.MemberResponse(heartbeat=pb.HeartbeatAnswer()).Ser
 
 
 class MemberStream:
-    """One stream, with two tasks: requests in, messages out. It is the `Channel` of its member."""
+    """One stream, the `Channel` of its member. One task reads requests, one writes messages, and one waits until the
+    broker stops."""
 
     def __init__(self, groups: Groups, engine: LogEngine, context: Context, stopping: asyncio.Event) -> None:
         self._groups = groups

@@ -36,7 +36,7 @@ IDLE_HEARTBEAT_SHARE: Final = 0.7
 """Interval between two heartbeats of a member that delivers nothing, as a share of its session timeout. The rest of the
 timeout is for noticing that a heartbeat is not answered, and for reconnecting."""
 IDLE_MARGIN_MS: Final = 2_000
-"""Minimum of that rest, for short sessions."""
+"""Minimum time that is left for that. It matters only in short sessions."""
 MAX_IDLE_HEARTBEAT_INTERVAL_MS: Final = 10_000
 """Longest interval of idle heartbeats: gRPC probes a connection that is silent for longer, which costs as much."""
 
@@ -147,8 +147,8 @@ async def member_response(engine: LogEngine, message: MemberMessage) -> pb.Membe
 
 
 def _heartbeat_interval_ms(joined: Joined) -> int:
-    """Return the heartbeat interval for a member that delivers records: answered heartbeats show it that it is still a
-    member and that its stream lives."""
+    """Return the heartbeat interval for a member that delivers records. Answered heartbeats tell it that it is still a
+    member and that its stream works."""
     trusted_ms = min(joined.session_timeout_ms, joined.reconnect_grace_ms or joined.session_timeout_ms)
     return max(MIN_HEARTBEAT_INTERVAL_MS, min(trusted_ms // HEARTBEATS_PER_SESSION, MAX_HEARTBEAT_INTERVAL_MS))
 

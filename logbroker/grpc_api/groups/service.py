@@ -187,7 +187,7 @@ class GroupsService:
 
 
 MAX_NAMED_WAITS: Final = 100
-"""Maximum number of partitions that are named among those that a generation waits for."""
+"""Maximum number of partitions that an answer names, of all those that a generation waits for."""
 _NONE: Final = Committed(-1, -1, "", -1)
 
 

@@ -31,7 +31,8 @@ from logbroker.v1.log_pb2 import FetchItem, FetchRequest, FetchResult
 
 MAX_WAIT_MS: Final = 5 * 60 * 1000
 ENVELOPE_BYTES: Final = 64 * 1024
-"""Bytes of an answer in addition to its batches. Many items take more, and leave less room for the batches."""
+"""Bytes that an answer may have in addition to its batches. If many items take more, less room is left for the
+batches."""
 READ_STEPS: Final = 15
 """Steps of a `Pace` that a read from the page cache takes."""
 DECODED_PER_STEP: Final = 4
@@ -148,7 +149,7 @@ async def name_damage(engine: LogEngine, result: FetchResult) -> None:
 
 
 class Fetch:
-    """One unary fetch: reads what is readable, and waits for more up to `min_bytes`."""
+    """One unary fetch: reads what is readable, and waits for more until it has `min_bytes`."""
 
     def __init__(self, engine: LogEngine, budget: ReadBudget, request: FetchRequest, max_response_bytes: int) -> None:
         """Check the request. Raises InvalidRequestError for faults of the whole request."""

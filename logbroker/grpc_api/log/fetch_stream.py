@@ -38,7 +38,7 @@ DEFAULT_RESPONSE_BYTES = 1024 * 1024
 
 
 class FetchStream:
-    """One stream, with two tasks: requests in, responses out; they share only the session.
+    """One stream. One task reads requests, one sends responses, and one waits until the broker stops.
 
     At most one response is in memory, until gRPC has passed it on; the read budget counts its bytes.
     """
@@ -195,7 +195,7 @@ class FetchStream:
             [outcome] = await self._engine.read([wish])
             await pace.step(READ_STEPS)
             if not session.is_current(assigned):
-                continue  # Removed or moved while a cold read was under way.
+                continue  # It was removed or assigned anew while a cold read was under way.
             if isinstance(outcome, ReadResult):
                 outcome = self._of_generation(position, outcome)
             if isinstance(outcome, LogbrokerError):

@@ -2,8 +2,8 @@
 
 Protobuf's parser copies a bytes field twice. It also makes an object of every item before the items can be counted: a
 request of empty items would grow a hundredfold. Here a batch stays a view of the received bytes, and items and records
-are counted while they are read. Encoding: protobuf.dev, "Encoding"; unknown fields are skipped, and the last value of a
-field counts.
+are counted while they are read. Encoding: protobuf.dev, "Encoding"; unknown fields are skipped, and if a field comes
+several times, its last value is taken.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class WireItem(msgspec.Struct, gc=False):
     parts: Sequence[tuple[int, int]] = ()
     """Start and end of each field `records` in the request."""
     dropped_parts: int = 0
-    """How many of the `parts`, from the first, a later field `batch` replaces."""
+    """Number of the `parts`, counted from the first, that a later field `batch` replaces."""
     fields: int = 0
 
 

@@ -30,7 +30,8 @@ from logbroker.v1 import queues_pb2 as pb
 MAX_RECEIPTS: Final = 65_536
 """Maximum number of receipts that one settlement may name, so that its answer has room to refuse each."""
 MAX_ATOMIC_RECEIPTS: Final = 10_000
-"""Maximum number of receipts in a settlement with states or outputs, of which all acks are carried out or none is."""
+"""Maximum number of receipts in a settlement with states or outputs. Such a settlement is carried out as a whole, or
+not at all."""
 PAUSE_RANGES: Final = 500
 """Number of ranges of a settlement that are read between two steps of a `Pace`."""
 MAX_HELD: Final = 100_000

@@ -1,4 +1,4 @@
-"""Reads the outputs of a settlement, and carries the settlement out with them."""
+"""Reads the outputs of a settlement."""
 
 from __future__ import annotations
 

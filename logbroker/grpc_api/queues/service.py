@@ -99,8 +99,8 @@ class QueuesService:
     @answers
     async def describe_queues(self, request: pb.DescribeQueuesRequest, context: Context) -> pb.DescribeQueuesResponse:
         check_item_count(len(request.group_ids))
-        # One deadline for all groups: a scan takes as long as its log needs, and if hundreds ran at once, none would
-        # finish.
+        # One deadline for all groups, which are described one after the other: if each waited for its own scan,
+        # hundreds would take minutes.
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CATCH_UP_SECONDS
         queues = await items_within(

@@ -1,4 +1,5 @@
-"""The session requests of a worker's stream: each is answered under its correlation id, when the change is synced."""
+"""The session requests of a worker's stream. Each answer has the correlation id of its request, and is sent when the
+change is synced."""
 
 from __future__ import annotations
 

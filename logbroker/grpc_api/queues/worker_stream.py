@@ -53,8 +53,8 @@ HELLO_SECONDS: Final = 10.0
 
 
 class WorkerStream:
-    """One stream, with one task for requests, one for answers and one for deliveries. Answers go first: records are
-    handed out only when there is nothing else to write."""
+    """One stream, with one task for requests, one for answers, one for deliveries, and one that waits until the broker
+    stops. Answers go first: records are handed out only when there is nothing else to write."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
 """Dead letters: sending them, finding them, and redriving them.
 
-It knows `machine` and `records`. Begin with `sender`.
+The modules here import `machine` and `records`. Begin with `sender`.
 """

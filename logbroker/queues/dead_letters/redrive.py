@@ -1,7 +1,7 @@
-"""Redriving: dead letters go back to the tail of the topic that they came from, each key in its order.
+"""Redriving: dead letters are sent back to the end of the topic that they came from, in order for each key.
 
-A letter is redriven once. A round of letters is appended under its own producer id, after its row is committed. If a
-crash comes in between, the same round is appended again, and the topic drops the batches that it already has.
+A letter is redriven once. A round of letters is appended under its own producer id, after its row is committed. After a
+crash between the two, the same round is appended again, and the topic drops the batches that it already has.
 
     row       key                                   value
     progress  b"e" partition (4) topic id (16)      msgpack array, the fields of `Progress`, for a partition of a
@@ -9,10 +9,10 @@ crash comes in between, the same round is appended again, and the topic drops th
     round     b"w"                                  msgpack array, the fields of `Round`; exists until the progress is
                                                     committed
 
-A group may be altered to another dead-letter topic and back, so each topic has its own progress. It begins at the ends
-that a topic has when the group begins or is altered to it: the letters below are not of this group, but of an earlier
-group of its name. If no progress of the present topic is stored, it begins at 0. When a topic is deleted, its rows are
-deleted. Older brokers wrote progress without a topic id in the key, and kept that of one topic only.
+A group may be altered to another dead-letter topic and back, so each topic has its own progress. The progress begins at
+the ends that the topic has when the group begins or is altered to it: letters below these ends are from an earlier
+group of the same name. If no progress of the current topic is stored, it begins at 0. When a topic is deleted, its
+progress is deleted. Older brokers wrote progress without a topic id in the key, and for one topic only.
 
 Only letters of this group and its topic are redriven; batches that a group could not decode stay where they are.
 
@@ -21,7 +21,7 @@ held, and all others are redriven. Every call tries held letters once more.
 
 The topic that letters go back to is pinned from their routing to their append. If it grows after an interruption, the
 repeat of the round shows which letters are in it already: the topic accepts these as repeats, and refuses the others.
-Another round then routes the refused letters anew.
+The next round then routes the refused letters anew.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ from logbroker.types import Durability, TopicId
 _log = logging.getLogger(__name__)
 
 MAX_BATCHES: Final = 5
-"""Maximum number of batches of a round in one partition: a partition remembers this many batches of each producer."""
+"""Maximum number of batches of a round in one partition. It is the number of batches of a producer that a partition
+remembers."""
 RECORD_BYTES: Final = 64
 """Upper bound of a record's size without its key, value and headers."""
 MAX_OUT_OF_ORDER: Final = 50_000
@@ -87,7 +88,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
     topic_id: bytes
     position: int
-    """All letters below this offset are redriven or never will be, except those in `left`."""
+    """All letters below this offset are redriven or are not to be redriven, except those in `left`."""
     redriven: frozenset[int] = frozenset()
     """Redriven offsets from `position` on."""
     left: frozenset[int] = frozenset()
@@ -115,7 +116,7 @@ class RedriveOutcome(msgspec.Struct, frozen=True):
     held: int = 0
     """Number of letters that could not be sent back or, to keep the order of their key, stay behind such a letter."""
     why: str = ""
-    """Reason why the first of these letters could not be sent back."""
+    """Reason why the first held letter could not be sent back."""
 
 
 class Redriving:
@@ -150,8 +151,8 @@ class Redriving:
         return self._begin_at_ends(self._dead_letter_topic.name)
 
     def take_up(self) -> list[StateEvent]:
-        """Return the changes of the rows at a start: rows of older brokers get their present keys, and those of deleted
-        topics go."""
+        """Return the changes of the rows at a start: rows of older brokers get their new keys, and rows of deleted
+        topics are deleted."""
         events = [delete(key) for key in self._old_rows]
         if self._old_rows:
             events += [upsert(_row_key(*place), progress) for place, progress in self._progress.items()]
@@ -159,8 +160,8 @@ class Redriving:
         return events + self._forget_deleted()
 
     def turn_to(self, name: str) -> list[StateEvent]:
-        """Return the rows for a group whose dead letters will go to the topic with this name. If they have never gone
-        there, they skip the letters of earlier groups with the same name."""
+        """Return the rows for a group whose dead letters will go to the topic with this name. If the group has no
+        progress for this topic, the new rows skip the letters of earlier groups with the same name."""
         if name == self._dead_letter_topic.name:
             return []
         events: list[StateEvent] = []
@@ -172,7 +173,7 @@ class Redriving:
         return events + self._begin_at_ends(name) + self._forget_deleted()
 
     def _begin_at_ends(self, name: str) -> list[StateEvent]:
-        """Begin the progress of a topic at its present ends, if it exists and no progress of it is stored."""
+        """Begin the progress of a topic at its current ends, if the topic exists and no progress of it is stored."""
         try:
             dead_topic = self._engine.topic(name)
         except UnknownTopicError:
@@ -224,7 +225,7 @@ class Redriving:
                     )
 
     def ends(self) -> RedriveEnds:
-        """Return the present ends of the dead-letter topic. Raises UnknownTopicError."""
+        """Return the current ends of the dead-letter topic. Raises UnknownTopicError."""
         self._check_topic()
         dead_topic = self._dead_letter_topic.get()
         offsets = []
@@ -240,7 +241,7 @@ class Redriving:
     async def redrive(
         self, key: bytes | None, max_records: int, until: RedriveEnds | None, *, dry_run: bool
     ) -> RedriveOutcome:
-        """Send back up to `max_records` letters below `until` (None: below the present ends), of one ordering key or
+        """Send back up to `max_records` letters below `until` (None: below the current ends), of one ordering key or
         (None) of any; return when they are synced.
 
         The outcome reports the error of a single letter or partition. Raises InvalidRequestError, UnknownTopicError,
@@ -328,7 +329,7 @@ class Redriving:
     async def _carry_out(self, gathered: GatheredLetters, held: HeldLetters) -> set[int]:
         """Redrive the gathered letters, except those that are held or have to wait for another round; return the record
         ids of the redriven letters."""
-        # Letters are routed and appended by the same generation: the topic grows before or after them.
+        # While the topic is pinned, it cannot grow: letters are routed and appended in the same generation.
         topic = await self._engine.pin(TopicId(self._queue.topic_id))
         try:
             return await self._carry_out_pinned(topic, gathered, held)
@@ -354,8 +355,8 @@ class Redriving:
         return await self._append(self._round, records, gathered, letters, held)
 
     async def _batches(self, topic: Topic, letters: Iterable[Letter], held: HeldLetters) -> list[tuple[int, list[int]]]:
-        """Put letters into batches by partition. Letters beyond the bounds of a round wait for another round; a letter
-        that is too large by itself is held."""
+        """Put letters into batches by partition. Letters beyond the bounds of a round wait for the next round. A letter
+        that is too large for any batch is held."""
         bound = topic.config.max_message_bytes
         batches: list[tuple[int, list[int]]] = []
         last: dict[int, tuple[list[int], int]] = {}
@@ -404,8 +405,8 @@ class Redriving:
 
     async def _finish_round(self, round_: Round) -> None:
         """Append again a round that a crash or a cancellation interrupted. If its topic has grown since, letters that
-        are not there are left for another round."""
-        await self._context.stored(())  # The row of the round, before anything is appended.
+        the topic does not have yet are left for the next round."""
+        await self._context.stored(())  # The row of the round must be stored before anything is appended.
         record_ids = [record_id for _, record_ids in round_.batches for record_id in record_ids]
         records: dict[int, LogRecord] = {}
         try:
@@ -452,8 +453,8 @@ class Redriving:
                 continue
             if result.retriable or isinstance(result, UnknownTopicError | StorageFailedError):
                 refused = refused or result
-            # The two errors only mean that the batch before was refused, or that the topic has grown since the round
-            # began: these letters wait for another round. All other errors hold the letters.
+            # The next two errors only mean that the batch before was refused, or that the topic has grown since the
+            # round began. These letters wait for the next round. After any other error, the letters are held.
             elif not isinstance(result, OutOfOrderSequenceError | StaleGenerationError):
                 for record_id in record_ids:
                     letter = letters.get(record_id)
@@ -481,8 +482,8 @@ class Redriving:
     def _move_on(
         self, dead_topic_id: bytes, next_offsets: Mapping[int, int], done: Iterable[int], held: HeldLetters
     ) -> list[StateEvent]:
-        """Note progress, and return its events. `done` are record ids of redriven letters; below its offset in
-        `next_offsets`, a partition is finished except for held letters."""
+        """Note progress, and return its events. `done` has the record ids of redriven letters. `next_offsets` has, for
+        each partition, the offset below which all letters are redriven or held."""
         redriven: dict[int, set[int]] = {partition: set() for partition in next_offsets}
         stays: dict[int, set[int]] = {}
         for record_id in held.record_ids:

@@ -30,7 +30,7 @@ LONG_KEY_BYTES: Final = 4096
 _MAX_DIGITS: Final = 9
 """Maximum number of digits of a partition number."""
 MAX_LEFT: Final = 50_000
-"""Maximum number of letters of one partition that are remembered as held while later ones are redriven."""
+"""Maximum number of letters of one partition that are remembered as held, so that later letters can be redriven."""
 
 
 class Letter(msgspec.Struct):
@@ -59,7 +59,7 @@ class Start(NamedTuple):
     left: frozenset[int] = frozenset()
     """Offsets below `position` that are tried once more."""
     end: int = MAX_INT64
-    """Only letters below this offset are looked for."""
+    """The search ends before this offset."""
 
 
 class HeldLetters:
@@ -86,10 +86,11 @@ class GatheredLetters(msgspec.Struct):
     next_offsets: dict[int, int]
     """Offset of each partition below which all matches are included or held."""
     more: bool = False
-    """Whether the search left matches below `Start.end` for another call."""
+    """Whether the search left matches below `Start.end` for a later call."""
 
     def leave(self, record_id: int) -> None:
-        """Leave a gathered letter to a later search: `next_offsets` goes back to it. It stays in `letters`."""
+        """Leave a gathered letter to a later search, by moving `next_offsets` back to it. The letter stays in
+        `letters`."""
         partition = partition_of(record_id)
         self.next_offsets[partition] = min(self.next_offsets.get(partition, MAX_INT64), offset_of(record_id))
         self.more = True
@@ -118,7 +119,7 @@ class Wanted(msgspec.Struct, frozen=True):
             return None
         partition = header_value(headers, ORIGIN_PARTITION) or b""
         key = header_value(headers, self.key_header) if self.key_header else record.key
-        # Anybody may write to the topic, so the number is checked.
+        # Any program may write to the topic, so the number is checked.
         is_number = len(partition) <= _MAX_DIGITS and partition.isdigit()
         return Letter(record_id, key, int(partition) if is_number else 0, record)
 
@@ -133,8 +134,8 @@ async def gather(
     *,
     counting: bool,
 ) -> GatheredLetters:
-    """Find up to `limit` letters. If they are not only counted, one round bounds them as well. Batches that cannot be
-    read and letters of held keys are added to `held`."""
+    """Find up to `limit` letters. Unless they are only counted, find at most the letters of one round. Batches that
+    cannot be read and letters of held keys are added to `held`."""
     gathering = _Gathering(engine, dead_topic, starts, wanted, held, limit, counting=counting)
     for generation in dead_topic.generations:
         if not await gathering.look_through(generation):
@@ -151,7 +152,7 @@ class _Search(msgspec.Struct):
     first_left: int | None = None
     """Offset of the first letter that was left because it has another key."""
     is_over: bool = False
-    """Whether the rest of the partition cannot be searched now."""
+    """Whether the partition cannot be searched any further in this call."""
 
 
 class _Gathering:
@@ -176,8 +177,8 @@ class _Gathering:
         self._counting = counting
         self._size_bytes = 0
         self._unsearched: set[tuple[int, int]] = set()
-        """Parts of earlier generations that cannot be searched now: partition count of the generation, and partition.
-        Letters of keys that had their place there are held."""
+        """Parts of earlier generations that cannot be searched now: partition count of the generation, and partition. A
+        later letter is held if its key belonged to such a partition."""
 
     async def look_through(self, generation: LogGeneration) -> bool:
         """Gather letters of a generation; return whether there is room for more."""

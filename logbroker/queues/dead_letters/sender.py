@@ -1,15 +1,15 @@
 """Sends dead letters: appends and syncs each intent, then counts its record as done.
 
-A letter is sent under the group's own producer id with the sequence of its intent, so that the dead-letter topic drops
-the repeat if a crash comes between the append and the moment when the record counts as done. Each partition to which
-the machine routes letters has one producer id:
+A letter is sent under a producer id of the group, with a sequence that is computed from its intent. So if a crash comes
+between the append and the commit that marks the record as done, the letter is sent again with the same sequence, and
+the dead-letter topic drops the repeat. Each partition to which the machine routes letters has one producer id:
 
     row       key                    value
     producer  b"i" partition (4)     msgpack array, the fields of `LetterProducer`
 
 The row is committed before the producer id is used. Another producer replaces it if the topic was replaced, if the
-topic no longer knows the producer, or if a letter was set apart. The letters before the first waiting one are not sent
-again then: all of them are durably done or set apart.
+topic no longer knows the producer, or if a letter was set apart (see `dead_letter_intents`). No letter before the first
+waiting one is then sent again under the new producer: all of them are durably done or set apart.
 
 A refusal by the topic holds back no more letters than it must:
 
@@ -21,8 +21,8 @@ A refusal by the topic holds back no more letters than it must:
 
 The topic may grow between the intent of a letter and its append. A letter whose key has another partition by then is
 offered as a letter of an older generation. If the topic has the letter already, from before a crash, it treats the
-offer as a repeat. Otherwise it refuses the letter, which is set apart and goes to the present partition of its key. So
-the letters of a key lie in one partition of each generation.
+offer as a repeat. Otherwise it refuses the letter. The letter is then set apart, and sent to the current partition of
+its key. So the letters of a key lie in one partition of each generation.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ LONGEST_APART_SECONDS: Final = 60.0
 
 _NEVER: Final = 1 << 62
 _OLDER_GENERATION: Final = -1
-"""Stands for a generation that the topic no longer has."""
+"""Stands for any older generation, so that the topic refuses the letter as routed by a stale generation."""
 _UNSURE: Final = (RequestTimeoutError, BrokerUnavailableError, StorageFailedError)
 """Errors after which it is unknown whether a batch was appended."""
 _ADVICE: Final = "skip, resume or replace the record"
@@ -95,11 +95,12 @@ class DeadLetterTopic:
     def __init__(
         self, engine: LogEngine, name: str, takes_letters: Callable[[str, str], bool] = lambda topic, group: False
     ) -> None:
-        """`takes_letters` returns whether a topic takes dead letters, of this group or of any other."""
+        """`takes_letters(topic, group)` returns whether a topic is the dead-letter topic of any group, or has the
+        default name for this group."""
         self._engine = engine
         self.takes_letters = takes_letters
         self.name = name
-        """Name that was set last. The topic still takes letters that were under way when the setting was reset."""
+        """Name that was set last. When the setting is reset, letters that are under way still go to this topic."""
         self._next = 0
 
     def get(self) -> Topic:
@@ -111,7 +112,7 @@ class DeadLetterTopic:
         try:
             partitions = self.get().partitions
         except LogbrokerError:
-            return 0  # Any partition will do once the topic is made again.
+            return 0  # Any partition will do, because the topic has to be made again.
         if key is not None:
             return partition_for_key(key, partitions)
         self._next += 1
@@ -134,7 +135,7 @@ class _Encoded(NamedTuple):
     letter: DeadLetter
     batch: bytes
     home: int | None
-    """Present partition of the letter's key; None: it has no key."""
+    """Current partition of the letter's key; None: the letter has no key."""
 
 
 class _Apart(msgspec.Struct):
@@ -163,7 +164,7 @@ class DeadLetterSender:
         self._ready: deque[_Apart] = deque()
         """Set-apart letters that are due."""
         self._taken: dict[int, _Apart] = {}
-        """Set-apart letters of the present round that are not decided yet, by record id."""
+        """Set-apart letters of the current round whose result is not known yet, by record id."""
         self._large: list[tuple[int, int, int]] = []
         """Heap of set-apart letters that are too large: needed limit, record id and sequence. An entry is void if its
         letter is no longer set apart."""
@@ -272,7 +273,7 @@ class DeadLetterSender:
         """Send the letters that are due; return whether there were any. Raises the error if the topic refuses all
         letters."""
         try:
-            # The topic grows before or after these letters, which are checked by its present generation.
+            # While the topic is pinned, it cannot grow.
             topic = await self._engine.pin(self.topic.get().id)
         except UnknownTopicError:
             self._letters.topic_is_gone()
@@ -349,7 +350,7 @@ class DeadLetterSender:
                 if not is_apart:
                     cut.add(letter.partition)
                     if letter is not self._streams[letter.partition].letters[0]:
-                        continue  # Letters before it are still to be sent under its present producer.
+                        continue  # The letters before it are sent first, under the same producer.
                 self._unreadable(topic, letter, error)
                 continue
             encoded.append(found)
@@ -360,7 +361,7 @@ class DeadLetterSender:
         return [each._replace(batch=await self._stamped(each.letter, each.batch)) for each in encoded]
 
     def _unreadable(self, topic: Topic, letter: DeadLetter, error: Exception) -> None:
-        """Handle a letter that cannot be made."""
+        """Handle a letter whose record cannot be read, or that cannot be encoded."""
         if letter.record_id not in self._taken and isinstance(error, LogbrokerError) and error.retriable:
             self._refuse_stream(letter.partition, error)
         else:
@@ -396,9 +397,8 @@ class DeadLetterSender:
         return _Encoded(letter, batch, None if key is None else partition_for_key(key, topic.partitions))
 
     async def _content(self, letter: DeadLetter) -> tuple[LogRecord, bool]:
-        """Return the record of a letter, and whether it is a whole batch that cannot be decoded.
-
-        Raises the error that prevents reading it, a temporary one included.
+        """Return the record of a letter, and whether it is a whole batch that cannot be decoded. Raises the error that
+        prevents reading it, even if it is temporary.
         """
         replacement = self._queue.replacements.get(letter.record_id)
         if replacement is not None:
@@ -418,8 +418,8 @@ class DeadLetterSender:
         raise record
 
     async def _see_to_producers(self, topic: Topic, letters: Sequence[DeadLetter]) -> None:
-        """Make sure that each letter has a producer, and that the letters of a partition in the round share one:
-        earlier letters are durably done or set apart before another producer is used."""
+        """Make sure that each letter has a producer. The letters of a partition in one round share it: another producer
+        may be used only when all earlier letters are durably done or set apart."""
         rows: list[StateEvent] = []
         is_new = False
         for letter in letters:
@@ -451,7 +451,7 @@ class DeadLetterSender:
 
     async def _append(self, topic: Topic, encoded: Sequence[_Encoded]) -> None:
         """Append letters and handle the results. Raises the error if the topic refuses all letters."""
-        # An operator may have decided about some letters meanwhile.
+        # An operator may have decided about some letters since they were chosen.
         encoded = [each for each in encoded if self._letters.holds(each.letter)]
         appends = [_to_append(topic, each) for each in encoded]
         was_there = [not self._letters.may_return(each.letter.record_id) for each in encoded]
@@ -529,7 +529,8 @@ class DeadLetterSender:
         return f"topic {self.topic.name} does not take it: {why}"
 
     def _refuse(self, topic: Topic, letter: DeadLetter, why: str, needed_bytes: int) -> None:
-        """Try a letter again once the topic takes `needed_bytes`; 0: after a pause. All other letters go on."""
+        """Note that a letter is refused, and try it again once the topic allows `needed_bytes` or, if that is 0, after
+        a pause. All other letters go on."""
         apart = self._taken.pop(letter.record_id, None) or self._set_apart(topic, letter)
         if needed_bytes:
             heapq.heappush(self._large, (needed_bytes, letter.record_id, letter.sequence))

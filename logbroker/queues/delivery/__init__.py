@@ -1,4 +1,4 @@
 """Delivery: the line of waiting workers, their turns, and the messages that they get.
 
-It knows `scan`, `machine` and `records`. Begin with `worker_stream`, then `dispatcher`.
+The modules here import `scan`, `machine` and `records`. Begin with `worker_stream`, then `dispatcher`.
 """

@@ -24,7 +24,7 @@ MAX_DISPATCH_BYTES: Final = 2 * DISPATCH_BYTES
 wrong, the records beyond it are released."""
 SLICE: Final = 512
 SLICE_OF_RUN: Final = 4096
-"""Records with consecutive ids that are fetched at a time: their size is not known before."""
+"""Number of records with consecutive ids that are fetched at a time. Their size is known only then."""
 
 
 class Dispatcher:
@@ -65,7 +65,7 @@ class Dispatcher:
             self.leave(pull)
             raise
         if pull.turn is not waiting:
-            return []  # The worker left the line meanwhile, and its grant was taken back.
+            return []  # The worker left the line before this task ran, and its grant was taken back.
         pull.turn = None
         return await self._pack(pull, turn)
 
@@ -103,7 +103,7 @@ class Dispatcher:
                     unsent.append(_receipts(piece))
                     continue
                 if packed:
-                    await asyncio.sleep(0)  # Packing cached records never waits by itself.
+                    await asyncio.sleep(0)  # Packing cached records does not let other tasks run.
                 result = await pack(
                     self._records,
                     piece,
@@ -131,7 +131,7 @@ class Dispatcher:
         except BaseException:
             self.release(pull.worker_id, [_receipts(piece) for piece in slices])
             raise
-        # In one call: pieces that are released one by one would come again in the opposite order.
+        # In one call: pieces that are released one by one would be redelivered in the opposite order.
         self.release(pull.worker_id, unsent)
         if session is None and unused:
             self.line.credited(pull, unused)
@@ -142,8 +142,8 @@ class Dispatcher:
         return packed
 
     def _drop(self, worker_id: str, unreadable: Unreadable) -> None:
-        """Settle a record that cannot be handed out: done if retention took it, failed if it is read and cannot be
-        decoded. Otherwise it waits until it can be read."""
+        """Settle a record that cannot be handed out. It is done if retention has deleted it, and failed if it can be
+        read but not decoded. Otherwise it waits until it can be read."""
         receipt, error = unreadable.receipt, unreadable.error
         if isinstance(error, OffsetOutOfRangeError):
             self._queue.expire(worker_id, receipt, self._context.moment())
@@ -164,7 +164,7 @@ class Dispatcher:
         self._context.touched()
 
     def _note_read(self, record_ids: Iterable[int]) -> None:
-        """Note that these records were read: earlier failures to read them are over."""
+        """Note that these records were read, and forget earlier failures to read them."""
         failures = self._queue.stalled.read_failures
         before = set(failures.by_partition)
         failures.forget_all(record_ids)
@@ -179,7 +179,7 @@ def _receipts(given: Granted | Delivered) -> tuple[int, int]:
 
 
 def _sliced(granted: Granted) -> Iterator[Granted]:
-    """Yield slices small enough for the memory, however large the records are."""
+    """Yield slices of granted records, so that few records are in memory at a time."""
     size = SLICE_OF_RUN if isinstance(granted.record_ids, range) else SLICE
     if len(granted) <= size:
         yield granted

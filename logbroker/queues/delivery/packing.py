@@ -28,8 +28,8 @@ MAX_BATCHES_BYTES: Final = 1024 * 1024
 """Maximum size of the batches in one message. A larger record or stored batch is sent alone."""
 
 MAX_PLAIN_BYTES: Final = 4 * 1024 * 1024
-"""A larger record is compressed, because uncompressed it may exceed the message size that clients accept. A client
-that refuses a message gets its record again and again, and nothing else."""
+"""A larger record is compressed, because uncompressed it may exceed the message size that clients accept. A client that
+refuses a message would get its record again and again, and no other record."""
 _WHOLE_SHARE: Final = 4
 """A stored batch may be sent whole if at least one in this many of its records is granted: dropping the others in the
 worker costs less than decoding and encoding here."""
@@ -67,7 +67,7 @@ async def pack(
     credit_bytes: int = NO_BOUND,
     max_stored_bytes: int = NO_BOUND,
 ) -> Packed:
-    """Fetch granted records and pack them into messages.
+    """Fetch granted records, and pack them into messages.
 
     `replacements` are sent instead of the records with their ids. The last records are left out if they would take more
     memory than about `max_bytes`, if their values exceed `credit_bytes`, or if they follow an unreadable record in a

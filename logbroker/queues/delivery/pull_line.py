@@ -3,9 +3,9 @@
 Records are handed out only to a worker that can take them: a worker that is busy or has a slow stream is not in the
 line.
 
-With priorities, a credit counts once the scan has reached everything that was readable when the credit was given: the
-most urgent ready record is then the most urgent one of the log. Each credit has its own barrier (`Scanner.barrier`), so
-that a worker that keeps giving credit is still served.
+With priorities, a credit may be used once the scan has reached everything that was readable when the credit was given:
+the most urgent ready record is then the most urgent one of the log. Each credit has its own barrier
+(`Scanner.barrier`), so that a worker that keeps giving credit is still served.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class PullRequest:
         self.credit = 0
         """Records that may be handed out outside of sessions; each one handed out uses one up."""
         self.early: deque[tuple[int, int]] = deque()
-        """The part of the credit that does not count yet: scan barriers, each with a number of records. The queue stays
-        short: each barrier is soon reached, and equal ones are merged."""
+        """The part of the credit that may not be used yet: scan barriers, each with a number of records. The queue
+        stays short, because each barrier is soon reached and equal ones are merged."""
         self.max_bytes: Callable[[], int] = lambda: DISPATCH_BYTES
         """Returns about how many bytes may be handed out at a time; set by the writer of the stream."""
         self.credit_bytes: int | None = None
@@ -95,7 +95,7 @@ class PullRequest:
             self.session_credit_bytes[session_token] -= size_bytes
 
     def usable_credit(self, may_serve: Callable[[int], bool]) -> int:
-        """Return the credit in records that counts by now."""
+        """Return the credit in records that may be used now."""
         while self.early and may_serve(self.early[0][0]):
             self.early.popleft()
         return self.credit - sum(records for _, records in self.early)
@@ -142,8 +142,8 @@ class PullLine:
         pull.add_credit(records, self._scanner.barrier() if self._queue.settings.has_priorities else NO_BARRIER)
 
     def leave(self, pull: PullRequest, error: LogbrokerError | None = None) -> Turn | None:
-        """Leave the line; return the turn that was granted but not noticed yet. With `error`, a pending wait ends with
-        it."""
+        """Leave the line; return a turn that was granted and that the waiting task has not taken yet. With `error`, a
+        pending wait ends with this error."""
         turn, pull.turn = pull.turn, None
         if turn is None:
             return None
@@ -181,7 +181,7 @@ class PullLine:
                     self._hand_out(pull, Turn(granted, now.seconds, session))
 
     def serve(self) -> None:
-        """Hand out ready records, in turn."""
+        """Hand out ready records to the workers in the line, in turn."""
         queue, pulls, may_serve = self._queue, self._pulls, self._scanner.may_serve
         if queue.settings.has_priorities and not may_serve(NO_BARRIER):
             return
@@ -205,7 +205,7 @@ class PullLine:
                 self._by_worker.pop(pull.worker_id, None)
                 self._hand_out(pull, Turn(granted, now.seconds))
             else:
-                pulls.append(pull)  # It holds as many as it may, its credit does not count yet, or its band has none.
+                pulls.append(pull)  # Its limit in flight, its credit or its band allows no record now.
 
     def _most(self, pull: PullRequest, session_token: int = 0) -> int:
         """Return how many records to hand out at a time, by their mean size."""

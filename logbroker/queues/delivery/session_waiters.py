@@ -1,4 +1,4 @@
-"""Opens sessions: at once if possible, else in turn."""
+"""Opens sessions: at once if possible, otherwise when they are free, in the order of the requests."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class SessionWaiters:
                 if not opening.opened.done():
                     await asyncio.wait([opening.opened])
         except TimeoutError:
-            # Its turn may have come at this very moment.
+            # The session may have been opened at this very moment.
             if opening.opened.cancel():
                 raise opening.why_not.anew() from None
         finally:
@@ -133,8 +133,8 @@ class SessionWaiters:
 
     def _may_try(self, opening: Opening) -> bool:
         if opening.key is not None:
-            # The first try finds out who holds the session. After that it is tried again only when the session is free:
-            # many may wait for sessions that others hold, and this runs after each input.
+            # The first try finds out whether the session is held. Later tries are made only when it is free, because
+            # many callers may wait for held sessions, and this runs after each input.
             return opening.why_not is NO_FREE_SESSION or not self._queue.sessions.is_taken(opening.key)
         if not self._queue.settings.has_priorities:
             return True

@@ -52,7 +52,8 @@ class WorkerHost(Protocol):
 class WorkerLink:
     """One stream of a worker. Made by `QueueGroup.connect`.
 
-    Records are handed out when `next_deliveries` asks for them, so a slow stream holds back no records.
+    Records are handed out only when `next_deliveries` asks for them, so a slow stream does not keep records from other
+    workers.
     """
 
     def __init__(self, group: WorkerHost, hello: Hello, band: Band | None) -> None:
@@ -72,7 +73,8 @@ class WorkerLink:
         self.sessions: list[ListedSession] = []
         """Sessions that the worker listed as held and still has."""
         self.on_session_lost: Callable[[bytes, int, LogbrokerError], None] = lambda key, token, why: None
-        """Called with key, token and reason if a session ended without the worker's wish; set by the stream."""
+        """Called with key, token and reason if a session ended although the worker did not close it; set by the
+        stream."""
         self.on_obstacle: Callable[[str], None] = lambda why: None
         """Called with the reason when the group hands out nothing although records are ready, and with "" when it goes
         on; set by the stream."""
@@ -158,7 +160,7 @@ class WorkerLink:
             raise
 
     def renew_session(self, key: bytes, token: int) -> None:
-        """Restart the lock time of a session. Raises StaleSessionError."""
+        """Extend the lock of a session to the lease of the group from now. Raises StaleSessionError."""
         self._group.session_waiters.renew(self.worker_id, key, token)
 
     async def close_session(self, key: bytes, token: int) -> None:
@@ -181,7 +183,7 @@ class WorkerLink:
     async def next_deliveries(self) -> Delivered:
         """Wait for records, within the credit or of a session, and return the next message. Only one task may call it.
 
-        Raises the error that ended the link: WorkerReplacedError, UnknownGroupError or UnknownTopicError.
+        Raises the error that ended the link, such as WorkerReplacedError, UnknownGroupError or UnknownTopicError.
         """
         while not self._unsent:
             if not self.connected:
@@ -190,7 +192,7 @@ class WorkerLink:
         return self._unsent.popleft()
 
     def is_void(self, delivered: Delivered) -> bool:
-        """Return whether some records of an unsent message were taken back from the worker meanwhile."""
+        """Return whether some records of an unsent message have been taken back from the worker."""
         return self._group.is_void(self.worker_id, _receipts(delivered))
 
     def drop(self, delivered: Delivered) -> None:
@@ -209,8 +211,8 @@ class WorkerLink:
 
     def excuse(self, delivered: Delivered) -> None:
         """Excuse a message that was being written when the stream broke. The worker may have it, and keeps it for the
-        grace like its other deliveries. If the worker does not come back by then, no attempt is counted. A worker that
-        came back meanwhile has listed its deliveries."""
+        grace like its other deliveries. If the worker does not come back by then, no attempt is counted. If the worker
+        is back already, it has listed its deliveries, and this does nothing."""
         if self.connected:
             self._group.excuse(self.worker_id, [_receipts(delivered)])
 
@@ -221,7 +223,7 @@ class WorkerLink:
         return self._error
 
     def end(self, error: LogbrokerError | None) -> list[Delivered]:
-        """End the link; return the messages that it had not sent. For the group."""
+        """End the link; return the messages that it had not sent. Called only by the group."""
         self.connected = False
         self._error = error
         self._over.set()

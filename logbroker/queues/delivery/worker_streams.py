@@ -49,7 +49,8 @@ class WorkerStreams:
         self.links[link.worker_id] = link
         knows_nothing = link.resumed and hello.group_epoch not in (0, self._queue.group_epoch)
         if knows_nothing:
-            # Its stream broke before the answer to a reclaim arrived: it knows no receipt of this group epoch.
+            # The worker's stream broke before the answer to a reclaim arrived, so the worker knows no receipt of this
+            # group epoch.
             link.resumed = False
             self._close_unknown(link, hello.sessions)
             self._release_lost(link, ())
@@ -98,7 +99,7 @@ class WorkerStreams:
         return self._queue.lifecycle.back(link.worker_id, self._context.moment()) and before.is_in
 
     def _release_lost(self, link: WorkerLink, held: Sequence[int]) -> None:
-        """Release deliveries that were under way when the stream broke and that the worker does not list."""
+        """Release the worker's deliveries that it does not list: they were lost with the broken stream."""
         known = frozenset(held)
         lost = [
             receipt for receipt, record_id in self._queue.deliveries.held_by(link.worker_id) if record_id not in known
@@ -107,17 +108,19 @@ class WorkerStreams:
         self._queue.deliveries.seen(link.worker_id)
 
     def _close_unknown(self, link: WorkerLink, held: Sequence[ListedSession]) -> None:
-        """Close sessions whose token was under way when the stream broke and that the worker does not list."""
+        """Close the worker's sessions that it does not list: the answers with their tokens were lost with the broken
+        stream."""
         known = {(lane_key(session.key), session.token) for session in held}
         for session in self._queue.sessions.held_by(link.worker_id):
             if (session.key, session.token) not in known:
                 self._queue.sessions.close(link.worker_id, session.key, session.token, self._context.moment())
 
     def _may_reclaim(self, hello: Hello) -> Steps[Sequence[int]]:
-        """Return the listed record ids that no other worker can have received since.
+        """Return the listed record ids that no other worker can have received after this one.
 
-        Records that failed since are left out; the end of a lease counts as a failure. If the group had another epoch
-        in between, no id is returned. If the worker lists no attempts or no group epoch, these are not checked.
+        Records that have failed after that are left out; the end of a lease counts as a failure. If the group had
+        another epoch in between, no id is returned. If the worker lists no attempts or no group epoch, these are not
+        checked.
         """
         if hello.group_epoch not in (0, self._queue.previous_epoch, self._queue.group_epoch):
             return ()
@@ -144,7 +147,7 @@ class WorkerStreams:
         return True
 
     def scanned(self) -> None:
-        """Note that the scan has got on."""
+        """Note that the scan has made progress."""
         self._scanned.set()
 
     async def _wait_for_scan(self, held: Sequence[int], until: float) -> None:
@@ -195,7 +198,7 @@ class WorkerStreams:
             del self.links[link.worker_id]
 
     def tell_lost(self, sessions: Iterable[tuple[WorkerSession, Loss]]) -> None:
-        """Notify connected workers of sessions that ended without their wish."""
+        """Notify connected workers of sessions that ended although the workers did not close them."""
         for session, why in sessions:
             link = self.links.get(session.worker.id)
             if link is not None and link.connected:

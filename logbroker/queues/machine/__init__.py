@@ -1,4 +1,4 @@
 """The machine of one queue group: it decides, without I/O and without a clock.
 
-It knows `model`, `state`, `priority` and the columns of `records`. Begin with `queue`.
+The modules here import `model`, `state`, `priority` and the columns of `records`. Begin with `queue`.
 """

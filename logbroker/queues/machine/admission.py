@@ -1,8 +1,8 @@
 """Admission of scanned records to the index: the scan position in each partition, and the records to skip.
 
 When a topic grows, a key can move to another partition. So all records of a generation are admitted, in every
-partition, before the first record of the next generation. Lanes are first in, first out across both partitions, so a
-key's records keep their order.
+partition, before the first record of the next generation. A lane delivers records in the order of their admission, from
+whichever partition, so a key's records keep their order.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Admission:
             self._positions[partition] = start_offset
 
     def load(self, ends: Mapping[int, int]) -> None:
-        """Begin with an empty index. Below `ends`, records may be done already."""
+        """Begin with an empty index, after a start of the broker. Records below `ends` may be done already."""
         for partition in self._done.partitions():
             self._scanned_to[partition] = ends.get(partition, OFFSET_MASK)
         self.rewind()
@@ -66,7 +66,7 @@ class Admission:
         self.is_broken = False
         self._noted = array("q", sorted(self._stalled.attention))
         for partition in self._done.partitions():
-            # Records that the previous scan had not reached may be done since an earlier start.
+            # Records that the previous scan had not reached may be done, too, from before an earlier start.
             reached = self._positions.get(partition, 0)
             self._scanned_to[partition] = max(reached, self._scanned_to.get(partition, 0))
             self._positions[partition] = self._done.floor(partition)
@@ -141,8 +141,8 @@ class Admission:
     def admit_block(
         self, ranking: Ranking, settings: QueueGroupSettings, partition: int, generation: int, block: Block, now: Moment
     ) -> int | None:
-        """Admit a block, and return how many of its records were not done; None: the block cannot be read. It is read
-        only if necessary. See `Queue.admit_block`."""
+        """Admit a block, and return how many of its records were not done; None: the block had to be read, and cannot
+        be read. See `Queue.admit_block`."""
         start, end = self._positions[partition], block.next_offset
         self._check_follows(end, generation, start)
         if block.first_offset > start:
@@ -194,7 +194,8 @@ class Admission:
         return sum(counts)
 
     def _left(self, columns: Columns, base: int, start: int, end: int) -> tuple[Sequence[int], bytes, array[int]]:
-        """Return offsets, priorities and timestamps from offset `start` on. The priority of a done record is 255."""
+        """Return offsets, priorities and timestamps from offset `start` on. Done records have priority 255, which is no
+        level."""
         skipped = start - columns.offsets[0]
         undone = self._done.undone_mask(base | start, base | end)
         return columns.offsets[skipped:], _blotted(columns.priorities[skipped:], undone), columns.times[skipped:]

@@ -1,8 +1,9 @@
 """The settings of a queue group while it runs. Some take effect at once, others after all deliveries in flight are
 settled.
 
-Settings that change the lanes, or the kind of the ready queue, have to wait. Meanwhile nothing is handed out, and then
-the index is rebuilt. So the change redelivers nothing, and no lane has two records in flight.
+Settings that change the keys of lanes, or the kind of the ready queue, have to wait. While they wait, nothing is handed
+out. When nothing is in flight any more, they take effect and the index is rebuilt. So the change causes no redelivery,
+and no lane has two records in flight.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Alteration:
 
     def rebuild_if_drained(self) -> None:
         """Put waiting settings into effect and rebuild the index, if nothing is in flight. If part of the index proved
-        unreadable, the rebuild waits in the same way, under the settings in effect."""
+        unreadable, rebuild the index in the same way, with the settings that are in effect."""
         if self.index_is_broken and self.next is None:
             self._set_when_drained(self.settings)
         if self.next is None or self._parts.deliveries.in_flight:

@@ -1,4 +1,5 @@
-"""Lanes that wait for a time: the end of a backoff, or the not-before time of their head."""
+"""Lanes that wait for a time: the end of a backoff, the not-before time of their head, or the next attempt to read
+it."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from logbroker.group_runtime.deadline_heap import DeadlineHeap
 from logbroker.queues.model.lane import Lane
 
 READY_AT_ONCE: Final = 4_000
-"""Maximum number of lanes per `pop`; the rest becomes ready a moment later."""
+"""Maximum number of lanes per `pop`. Other lanes that are due become ready a moment later."""
 
 
 class DelayQueue:

@@ -1,7 +1,7 @@
 """The ready queue without priorities, in which lanes and runs wait for workers: first come, first served.
 
 A lane whose record is done goes to the end, so that a hot key cannot starve the others. A record that was given back
-without work on it goes to the front.
+without having been worked on goes to the front.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FifoLine:
         return (entry for entry in self._entries if type(entry) is Run) if self._runs else iter(())
 
     def admit_run(self, start: int, end: int, *, redelivered: bool) -> None:
-        """Put consecutive records without order at the end."""
+        """Put consecutive records that need no order at the end."""
         last = self._entries[-1] if self._entries else None
         if type(last) is Run and last.end == start and last.redelivered == redelivered:
             last.end = end
@@ -134,7 +134,7 @@ class FifoLine:
         self._records_in_runs += end - start
 
     def next_key(self) -> bytes | None:
-        """Return the key of the first lane that has a key. Passes over the entries before it."""
+        """Return the key of the first lane that has a key. Examines all entries before it."""
         for entry in self._entries:
             if type(entry) is Lane and entry.key is not None:
                 return entry.key

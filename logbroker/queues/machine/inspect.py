@@ -1,4 +1,4 @@
-"""An operator's view of a queue group, and the decisions about its held lanes."""
+"""An operator's view of a queue group, and the operator's decisions about stalled lanes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ LANES_PER_STEP: Final = 64
 _NOT_HANDED_OUT: Final = frozenset((READY, WAITING, IN_SESSION))
 """States of lanes whose head may be tried again after it could not be read."""
 MAX_CATCHES: Final = 10
-"""Number of passes that give way to other work. After them, the deliveries made meanwhile are examined at once."""
+"""Maximum number of passes between which other tasks run. After these, the remaining deliveries are examined in one
+go."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +59,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     blocked_lanes: int
     parked_lanes: int
     held_lanes: int
-    """Lanes that are blocked or parked, or wait for a retry, for a time, or for the dead-letter topic."""
+    """Stalled lanes: they are blocked or parked, or wait for a retry, for a time, or for the dead-letter topic."""
     parked: int
     sessions: int
     """Open sessions."""
@@ -67,7 +68,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a lane, and why it stands if it does."""
+    """The state of a lane and, if it is stalled, the reason."""
 
     key: bytes | None
     state: str
@@ -92,12 +93,12 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the record that holds up the lane: the head, unless a rewind put records before the record that the lane
     was parked for."""
     level: int | None
-    """The priority that counts for the lane; None: the group has no priorities, or none of the lane's records is
-    admitted."""
+    """The priority under which the lane is handed out; None: the group has no priorities, or none of the lane's records
+    is admitted."""
     refusal: str
     """Why the dead-letter topic refuses the head, and what to do; "": the head is not refused."""
     obstacle: str
-    """Why the head cannot be read from the log now, for which no attempt counts; "": nothing is known to prevent it."""
+    """Why the head cannot be read from the log now, which counts no attempt; "": no read of it has failed."""
 
 
 class AlarmKind(enum.Enum):
@@ -106,18 +107,18 @@ class AlarmKind(enum.Enum):
     SHARE = "share"
     """One lane, with over 512 records, holds more than the configured share of the waiting records."""
     AGE = "age"
-    """A lane has been failing or stalled for longer than the configured time. Or the oldest record of a partition, or
-    of a lane with over 512 records, has waited that long for any reason."""
+    """The first failure of a held lane is longer ago than the configured time. Or the oldest record of a partition, or
+    of a lane with over 512 records, has waited longer than that, and not only for its not-before time."""
     PARKED = "parked"
     """More records are parked than the configured limit."""
     LETTERS = "letters"
     """The dead-letter topic refuses a record, or all records."""
     OUTPUTS = "outputs"
-    """A topic takes no outputs: those of stored settlements, or acks with outputs, wait."""
+    """A topic does not accept outputs: the outputs of stored settlements, or acks with outputs, wait."""
 
 
 class Alarm(msgspec.Struct, frozen=True):
-    """One cause for alarm, reported for as long as it lasts."""
+    """One condition that needs attention, reported for as long as it lasts."""
 
     kind: AlarmKind
     key: bytes | None
@@ -130,8 +131,8 @@ class Alarm(msgspec.Struct, frozen=True):
 
 
 class Inspector:
-    """Examines a queue group, and moves lanes that are held or whose heads are on their way to the dead-letter topic.
-    After a decision, the shell must handle the outputs of the queue."""
+    """Examines a queue group, and carries out an operator's decisions about stalled lanes. After a decision, the
+    outputs of the queue have to be handled (see `queue`)."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -156,21 +157,24 @@ class Inspector:
         return self._queue.lanes.get(key) is not None or self._queue.sessions.get(key) is not None
 
     def lane_of_record(self, record_id: int) -> Lane:
-        """Return the held lane with this head. Needed for records without an ordering key. Raises UnknownLaneError."""
+        """Return the stalled lane with this head. Needed for records without an ordering key. Raises
+        UnknownLaneError."""
         lane = self._queue.stalled.find(record_id)
         if lane is None:
-            raise UnknownLaneError("the record is not the head of a held lane: list the lanes that are held")
+            raise UnknownLaneError(
+                "the record is not the head of a stalled lane: list the lanes that are held, and those that are waiting"
+            )
         return lane
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def counts(self) -> Counts:
-        """Run `count_lanes` without giving way."""
+        """Run `count_lanes` in one go."""
         return at_once(self.count_lanes())
 
     def count_lanes(self) -> Steps[Counts]:
-        """Count the lanes and records of the queue group. All counts are as of the return, except those of the lanes
-        that are set aside, which are examined one by one."""
+        """Count the lanes and records of the queue group. All counts are taken at the end, except those of held lanes,
+        which are examined one by one."""
         queue = self._queue
         lanes = yield from self.held_lanes()
         parked = blocked_lanes = parked_lanes = refused_letters = 0
@@ -197,8 +201,8 @@ class Inspector:
         )
 
     def first_of(self, lane: Lane) -> int:
-        """Return the first record of a lane that is not done, as far as the lane is scanned. It is waiting, or in
-        flight, perhaps in a session. NO_RECORD: there is none."""
+        """Return the first record of a lane that is scanned and not done. It is waiting, or in flight, perhaps in a
+        session. NO_RECORD: there is none."""
         sessions = self._queue.lanes.sessions
         session = sessions.get(lane.key) if sessions and lane.key is not None else None
         first = None if session is None else session.first
@@ -211,7 +215,7 @@ class Inspector:
         return len(lane) if session is None else len(lane) + session.in_flight
 
     def explain(self, lane: Lane, now: Moment) -> LaneFacts:
-        """Return why a lane stands. Examines all deliveries in flight."""
+        """Return the state of a lane, and why it is stalled. Examines all deliveries in flight."""
         explanation = Explanation(self._queue, () if lane.key is None else (lane.key,))
         at_once(explanation.catch_up())
         return explanation.of(lane, now)
@@ -251,15 +255,17 @@ class Inspector:
         return lane.state == WAITING or (lane.state == DEAD_LETTERING and not self.is_held(lane))
 
     def due(self, lane: Lane) -> float:
-        """Return the monotonic time at which a waiting lane goes on; 0, which sorts first, if it waits for no time."""
+        """Return the monotonic time at which a waiting lane becomes ready; 0, which sorts first, if it waits for no
+        time."""
         return self._queue.stalled.delays.due(lane) if lane.state == WAITING else 0.0
 
     def hottest(self, count: int) -> list[Lane]:
-        """Return the lanes with the most records, the largest first. Examines every lane: for people, not for loops."""
+        """Return the lanes with the most records, the largest first. Examines every lane, so it must not be called
+        often."""
         return heapq.nlargest(count, at_once(self.all_lanes()), key=self.size)
 
     def held(self) -> list[Lane]:
-        """Run `held_lanes` without giving way."""
+        """Run `held_lanes` in one go."""
         return at_once(self.held_lanes())
 
     def held_lanes(self) -> Steps[list[Lane]]:
@@ -295,7 +301,7 @@ class Inspector:
         return self._queue.stalled.set_aside.get(lane.head) is lane
 
     def as_it_is(self, lane: Lane) -> Lane | None:
-        """Return the present lane for a lane that was found some time ago; None: it no longer exists."""
+        """Return the current lane for a lane that was found some time ago; None: it no longer exists."""
         if lane.key is None:
             return self._queue.stalled.find(lane.head)
         try:
@@ -304,12 +310,12 @@ class Inspector:
             return None
 
     def alarms(self, now: Moment) -> list[Alarm]:
-        """Run `find_alarms` without giving way."""
+        """Run `find_alarms` in one go."""
         return at_once(self.find_alarms(now))
 
     def find_alarms(self, now: Moment) -> Steps[list[Alarm]]:
-        """Return all present alarms. Examines the lanes with over 512 records, the lanes that are set aside, and the
-        oldest record of each partition."""
+        """Return all current alarms. Examines the lanes with over 512 records, the held lanes, and the oldest record of
+        each partition."""
         queue, settings = self._queue, self._queue.settings
         alarms: list[Alarm] = []
         for lane in list(queue.lanes.successors.long_lanes()):
@@ -353,7 +359,7 @@ class Inspector:
             record_id = NO_RECORD if partition == WHOLE_TOPIC else record_id_of(partition, 0)
             yield Alarm(AlarmKind.LETTERS, None, record_id, why)
         if WHOLE_TOPIC in letters.troubles:
-            return  # Refusals of single letters date from before this trouble.
+            return  # While the whole topic is in trouble, refusals of single letters may be out of date.
         for record_id, why in islice(letters.refusals.items(), MAX_LETTER_ALARMS):
             lane = letters.find(record_id)
             key = None if lane is None else lane.key
@@ -367,7 +373,7 @@ class Inspector:
             yield Alarm(AlarmKind.LETTERS, None, OFFSET_MASK, text)
 
     def _too_old(self, record_id: int, now: Moment) -> int:
-        """Return how many seconds a record has waited if an alarm is due, else 0. The time is as approximate as
+        """Return how many seconds a record has waited if this is too long, else 0. The time is approximate, as in
         `Ages`."""
         queue = self._queue
         stalled = queue.stalled
@@ -382,7 +388,7 @@ class Inspector:
     # --- deciding ----------------------------------------------------------------------------------------------------
 
     def resume(self, lane: Lane) -> None:
-        """Let a held lane go on with its head. The attempts of the head begin anew. Raises LaneNotHeldError."""
+        """Let a stalled lane go on with its head. The attempts of the head begin anew. Raises LaneNotHeldError."""
         self._check_returns(lane)
         self._take_over(lane)
         if lane.head == NO_RECORD:
@@ -392,7 +398,8 @@ class Inspector:
             self._queue.lanes.make_ready(lane)
 
     def skip(self, lane: Lane, now: Moment) -> None:
-        """Let a held lane go on without its head, which counts as done. Raises LaneNotHeldError or UnknownLaneError."""
+        """Let a stalled lane go on without its head, which counts as done. Raises LaneNotHeldError or
+        UnknownLaneError."""
         self._check_scanned(lane)
         self._take_over(lane)
         if lane.head == NO_RECORD:
@@ -401,7 +408,8 @@ class Inspector:
             self._queue.outcomes.finish([lane], now)
 
     def replace_head(self, lane: Lane, record: LogRecord) -> None:
-        """Let a held lane go on with another record instead of its head, for this group only. The attempts begin anew.
+        """Let a stalled lane go on with another record instead of its head, for this group only. The attempts begin
+        anew.
 
         The code that hands out records reads the new one from `Queue.replacements`. Key, offset and timestamp should be
         those of the head. Raises LaneNotHeldError, UnknownLaneError, RecordTooLargeError over 1 MiB, or
@@ -418,8 +426,8 @@ class Inspector:
         self._queue.lanes.make_ready(lane)
 
     def drop(self, lane: Lane) -> int:
-        """Count all admitted records of a held lane as done; return their number. Records that arrive later form a new
-        lane. Raises LaneNotHeldError or UnknownLaneError."""
+        """Count all admitted records of a stalled lane as done; return their number. Records that arrive later form a
+        new lane. Raises LaneNotHeldError or UnknownLaneError."""
         self._check_scanned(lane)
         self._take_over(lane)
         return self._queue.outcomes.finish_lane(lane)
@@ -441,8 +449,8 @@ class Inspector:
             )
 
     def drop_some(self, lane: Lane, count: int) -> int:
-        """Count up to `count` records that follow the head of a held lane as done; return their number. The lane keeps
-        its state. Raises LaneNotHeldError or UnknownLaneError."""
+        """Count up to `count` records that follow the head of a stalled lane as done; return their number. The lane
+        keeps its state. Raises LaneNotHeldError or UnknownLaneError."""
         self._check_scanned(lane)
         self._check_held(lane)
         return self._queue.outcomes.finish_successors(lane, count)
@@ -450,7 +458,7 @@ class Inspector:
     def _take_over(self, lane: Lane) -> None:
         self._check_held(lane)
         if (cause := self._queue.stalled.cause_of(lane)) != lane.head:
-            self._queue.redelivery.returned.add(cause)  # Keeps its redelivered mark: its failures are forgotten.
+            self._queue.redelivery.returned.add(cause)  # Its failures are forgotten, but it was handed out.
         self._queue.stalled.let_go(lane)
 
     def _state(self, lane: Lane) -> str:
@@ -470,14 +478,14 @@ class Inspector:
 
 
 class Explanation:
-    """Explains why lanes stand. `of` is accurate if `catch_up` has ended immediately before."""
+    """Explains the states of lanes. `of` is accurate if `catch_up` has ended immediately before."""
 
     def __init__(self, queue: Queue, keys: Iterable[bytes]) -> None:
         """`keys`: the keys of the lanes to explain."""
         self._queue = queue
         self._keys = frozenset(keys)
         self._receipts: dict[bytes, int] = {}
-        """Receipts of the last delivery of each lane, outside of sessions."""
+        """Receipt of the last delivery of each lane, outside of sessions, by key."""
         self._next = 0
         """The first receipt that is not examined yet."""
 
@@ -485,8 +493,8 @@ class Explanation:
         """Find the holders of the lanes, by examining all deliveries since the last call."""
         deliveries = self._queue.deliveries
         for _ in range(MAX_CATCHES):
-            # More records are handed out during a pass. Each pass has less to do than the one before, unless deliveries
-            # outpace it.
+            # More records are handed out during a pass. Each pass has less to do than the one before, unless records
+            # are handed out faster than they are examined.
             end = deliveries.next_receipt
             while self._next < end:
                 yield self._look()

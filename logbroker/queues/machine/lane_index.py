@@ -3,11 +3,12 @@
 With an ordering, all records of one ordering key form a lane: a head and, behind it, the record ids of its successors
 in the order of their admission. A record without an ordering key is a lane of its own, which cannot be found by key.
 Without any ordering, the ready queue contains *runs* of consecutive offsets instead; only single records, such as one
-that failed, are lanes. With priorities, it contains `cursors` over all records without an ordering key.
+that failed, are lanes. With priorities, it contains cursors (see `priority.runs`) for all records without an ordering
+key.
 
 `line` is the ready queue, in which lanes, runs and cursors wait for workers: a `FifoLine` or, in a group with
 priorities, a `PriorityLine`. In the latter case `ranking` is told of each change of a lane. Every entry of the ready
-queue is ready: a lane that is held, in flight or in a session is not in it.
+queue is ready: a lane that is stalled, in flight or in a session is not in it.
 
 Memory: a lane takes about 110 bytes plus its key, and each successor (see `successors`) takes 8 bytes. With priorities,
 a lane takes 290 bytes plus its key, and each successor 20 bytes. Without priorities, the cost of a delivery does not
@@ -115,7 +116,8 @@ class LaneIndex:
     ) -> None:
         """Append records to the lanes of their keys. `base` is the record id of offset 0 of their partition.
 
-        A new lane becomes ready. If `enter` is given, it gets the new lane instead, and puts it where it belongs.
+        A new lane becomes ready. If `enter` is given, it is called with the new lane instead, and makes it ready or
+        stalls it.
         """
         by_key = self._by_key
         get, roll = by_key.get, self.successors.roll
@@ -229,7 +231,8 @@ class LaneIndex:
         return lanes
 
     def make_ready(self, lane: Lane) -> None:
-        """Put a lane into the ready queue, offer it to its session, or keep it at the gate."""
+        """Put a lane into the ready queue, unless it is gated or has a session. In a session, offer it to the
+        holder."""
         if lane.key is not None and lane.key in self.gated:
             lane.state = GATED
         elif lane.key is not None and lane.key in self.sessions:
@@ -240,7 +243,8 @@ class LaneIndex:
             self.line.append(lane)
 
     def take_back(self, lanes: Sequence[Lane]) -> None:
-        """Note that the heads of lanes are no longer in flight. The caller then holds the lanes or makes them ready."""
+        """Note that the heads of lanes are no longer in flight. The caller then stalls the lanes or makes them
+        ready."""
         if self.ranking is not None:
             self.ranking.take_back(lanes)
 
@@ -269,7 +273,7 @@ class LaneIndex:
             self.make_ready(lane)
 
     def is_behind(self, lane: Lane) -> bool:
-        """Return whether the session of the lane has earlier records in flight, or the lane has to wait at the gate."""
+        """Return whether the lane has to wait: its session has earlier records in flight, or the lane is gated."""
         if self.gated and lane.key in self.gated:
             return True
         session = self.sessions.get(lane.key) if lane.key is not None else None
@@ -303,8 +307,8 @@ class LaneIndex:
     def advance(self, lanes: Iterable[Lane], attention: Set[int], enter: Callable[[Lane], None]) -> None:
         """Replace the heads of lanes, which are done, by their successors, and make the lanes ready.
 
-        A lane with a new head in `attention`, or with a session, is given to `enter` instead, which puts it where it
-        belongs. A lane without a successor is removed.
+        If the new head is in `attention`, or the lane has a session or is gated, `enter` is called with the lane
+        instead, and makes it ready or stalls it. A lane without a successor is removed.
         """
         by_key, sessions, gated, ranking = self._by_key, self.sessions, self.gated, self.ranking
         append = self.line.append
@@ -315,7 +319,7 @@ class LaneIndex:
             if lane.chunks is not None:
                 first = lane.chunks[0]
                 if type(first) is array and len(first) > 1:
-                    lane.head = first.pop()  # As `pop_from_chunk`, without the cost of the call.
+                    lane.head = first.pop()  # Does what `pop_from_chunk` does, without a call.
                 else:
                     following = self.successors.pop_from_chunk(lane, lane.chunks)
                     if following is None:
@@ -343,8 +347,8 @@ class LaneIndex:
                 append(lane)
 
     def pop_head(self, lane: Lane) -> int:
-        """Make the next successor of a lane its head and return it, or NO_RECORD if there is none. The lane stays where
-        it is."""
+        """Make the next successor of a lane its head and return it, or NO_RECORD if there is none. The lane keeps its
+        state."""
         left, following = lane.head, self.successors.pop(lane)
         if following is None:
             lane.head = NO_RECORD

@@ -80,7 +80,8 @@ class Deliveries:
         self._workers: dict[str, LeaseHolder] = {}
         self._lost = LostReceipts()
         self._now = 0.0
-        """The time up to which leases and locks are over, even if some of their deliveries are not taken back yet."""
+        """Time of the last `pop_expired`. Leases and locks that ended before it are over, even if some of their
+        deliveries are not taken back yet."""
         self.in_flight = 0
 
     @property
@@ -134,7 +135,7 @@ class Deliveries:
         first = self._next
         count = len(lanes) if lanes is not None else len(record_ids or ())
         self._next += count
-        # The shell never sees this list. It will have holes (None) for settled deliveries.
+        # A copy of the list, because None will replace each lane whose delivery is settled.
         grant = Grant(first, worker, deadline, list(lanes) if lanes is not None else None, record_ids, count, session)
         grant.is_redelivered, grant.first_deadline = is_redelivered, deadline
         self._firsts.append(first)
@@ -176,8 +177,8 @@ class Deliveries:
             position = end
 
     def _gone_by(self, grant: Grant) -> Loss | None:
-        """Return why a grant is lost, even if it is not taken back yet because too much else was lost with it; None: it
-        is not lost."""
+        """Return why a grant is lost; None: it is not lost. A lost grant may still have to be taken back, because only
+        so many are taken back at a time."""
         if grant.worker.gone is not None:
             return grant.worker.gone
         if grant.session is not None:
@@ -222,7 +223,7 @@ class Deliveries:
         if not grant.left:
             del worker.grants[grant.first]
             self.leases.disarm(grant)
-            # The heap keeps its entry until the lease would have ended. So drop the contents.
+            # The heap keeps the grant until its lease would have ended. So free the contents now.
             grant.lanes = grant.record_ids = None
             self._over += 1
             if self._over > _COMPACT_AT and self._over * 2 > len(self._grants):
@@ -272,8 +273,8 @@ class Deliveries:
             self.leases.arm(part, deadline, part.first)
 
     def excuse(self, worker_id: str, first: int, last: int) -> None:
-        """Count no attempt when the leases of some receipts end or their worker is lost. Receipts that the worker does
-        not have are ignored."""
+        """Let no attempt be counted if the leases of some receipts end or their worker is lost. Receipts that the
+        worker does not hold are ignored."""
         for grant, start, end in self.select(worker_id, first, last, []):
             self._cut(self._cut(grant, start), end, upper=False).excused = True
 

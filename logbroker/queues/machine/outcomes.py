@@ -1,6 +1,7 @@
 """The bookkeeping of a queue group: handing out records, and recording their outcomes.
 
-Every record that stops being in flight comes through here: it is done, it failed, or it was given back.
+Every record that stops being in flight comes through here, because it is done, has failed or was given back. The
+exceptions are records of a session that failed or were given back: see `sessions`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Outcomes:
     # --- finishing ---------------------------------------------------------------------------------------------------
 
     def finish(self, settled: Settled, now: Moment) -> None:
-        """Mark records as done and let their lanes go on. The records must not be ready, held or in flight any more."""
+        """Mark records as done and let their lanes go on. The records must no longer be ready, stalled or in flight."""
         if isinstance(settled, range):
             self.open_records -= len(settled)
             self._done.mark_range(settled.start, settled.stop)
@@ -90,12 +91,12 @@ class Outcomes:
         self._replacements.forget_all((record_id,))
         self._origins.forget_all((record_id,))
         if record_id in self._done:
-            # A rewind skipped it meanwhile.
+            # A rewind counted the record as done before its letter was synced.
             self._stalled.attention.discard(record_id)
             return
         self._done.mark((record_id,))
         if self._admission.has_admitted(record_id):
-            # The ordering changed meanwhile, and made the record a successor.
+            # The ordering was changed before the letter was synced, and the record is now a successor.
             self.open_records -= 1
             self._stalled.done_in_line.add(record_id)
             self._stalled.attention.add(record_id)
@@ -152,8 +153,8 @@ class Outcomes:
             self._lanes.give_back(settled)
 
     def note_handed_out(self) -> None:
-        """Note that each record that is in flight or came back was handed out, because the index is about to be
-        forgotten."""
+        """Note that each record that is in flight or came back was handed out. The index, which knows them, is about to
+        be emptied."""
         redelivery = self._redelivery
         redelivery.note_returned()
         if isinstance(self._lanes.line, FifoLine):
@@ -164,7 +165,7 @@ class Outcomes:
             redelivery.note(record_ids if isinstance(record_ids, range) else (record_ids,))
 
     def mark_handed_out(self) -> None:
-        """Mark all records as handed out up to the last one that is in flight or came back, in each partition. The
+        """In each partition, mark all records up to the last one that is in flight or came back as handed out. The
         start after a clean stop needs this mark."""
         self._redelivery.mark_returned()
         if isinstance(self._lanes.line, FifoLine):

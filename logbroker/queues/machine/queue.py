@@ -1,26 +1,26 @@
 """The machine of one queue group: decides which record goes to which worker.
 
-It has no I/O and no clock; a shell around it passes inputs and carries out the outputs.
+It has no I/O and no clock. The code around it, the *shell*, passes inputs and carries out the outputs.
 
 The shell scans the topic and passes the columns of each batch (`admit`), takes records for workers that have credit
 (`take`), passes on their settlements (`settle`), and calls `tick` at `deadline` at the latest. After any inputs it must
 carry out what `take_outputs` returns: first commit the events in one transaction, then append the dead letters and the
 new entries of the outbox, then answer the settlements. The first outputs of a machine contain its epoch, which makes
-its receipts unique: the shell commits them before it hands anything out. It calls `sessions.take` for each session in
-`sessions.ready`, and tells `lifecycle` of workers that come and go.
+its receipts unique: the shell commits them before it hands anything out. The shell also calls `sessions.take` for each
+session in `sessions.ready`, and tells `lifecycle` of workers that come and go.
 
 A lane in a session is not in the ready queue: see `sessions`.
 
 Why at most one record of a lane is in flight, and in order: a lane has one state, and only a ready lane is in the queue
-from which `take` removes lanes. It returns to the queue only after its delivery was settled, lost or given back, and
-each of these steps first takes the receipt out of the grants. Only the head is handed out, and the next record becomes
-the head only when the head is done. Successors lie in the order of admission, which is offset order within a partition,
-and admission only goes forward.
+from which `take` removes lanes. The lane returns to the queue only after its delivery was settled, lost or given back,
+and each of these steps first takes the receipt out of the grants. Only the head is handed out, and the next record
+becomes the head only when the head is done. Successors lie in the order of admission, which is offset order within a
+partition, and admission only goes forward.
 
-Why nothing is lost: a record is done only by an acknowledgement, a synced dead letter, or an operator's decision. All
-others lie at or above their partition's floor and are not marked as done there, and a start scans from the floors. A
-repeated delivery is marked as redelivered (see `redelivery`): the record has failures, was given back, or may have been
-handed out before the start.
+Why nothing is lost: a record is done only by an ack, a synced dead letter or an operator's decision, or because
+retention has deleted it. All other records lie at or above the floor of their partition and are not marked as done, and
+a start scans from the floors. A repeated delivery is marked as redelivered (see `redelivery`): the record has failures,
+was given back, or may have been handed out before the start.
 """
 
 from __future__ import annotations
@@ -181,8 +181,9 @@ class Queue:
 
     @property
     def wants_more(self) -> bool:
-        """Whether the scan may go on. Otherwise it waits until enough records are handed out. With priorities it does
-        not wait for this, because the next record is known only when all waiting records are known."""
+        """Whether the scan may go on. It pauses while enough records are ready, while `is_held_up`, while settings
+        wait, and while a split is being finished. In a group with priorities it does not pause for ready records,
+        because the most urgent record is known only when all waiting records are known."""
         settings = self.settings
         has_room = settings.has_priorities or self.lanes.ready_records < settings.max_ready_records
         is_splitting = self.splitting.is_changing and self.splitting.is_finishing
@@ -195,7 +196,7 @@ class Queue:
         return stalled.count >= settings.max_held_lanes or len(stalled.not_before) >= settings.max_delayed_records
 
     def begin_generation(self, generation: int, start_offsets: Sequence[int]) -> None:
-        """Go on with the records of another generation of the topic, as TopicGeneration describes it.
+        """Go on with the records of a later generation of the topic; see `LogGeneration`.
 
         Raises ValueError while a record of the previous generation is not admitted.
         """
@@ -215,13 +216,11 @@ class Queue:
         times: Sequence[int] = (),
     ) -> None:
         """Admit the next records of a partition: ascending `offsets` below `next_offset`, where the next batch begins.
-
         `keys`: the key of each record's lane or sub-lane if the group has ordering `key`, or `single` with a split;
-        otherwise empty. `not_before`:
-        offsets and wall clock times (ms). `timestamp_ms`: time of the first record, -1 if unknown; alarms compute ages
-        from it. `priorities`, `times`: for each record, as in `Columns`; without them, a group with priorities uses the
-        default priority and `timestamp_ms`. Records that are done or lie below the position are skipped. Raises
-        ValueError if the scan goes back.
+        otherwise empty. `not_before`: offsets and wall clock times (ms). `timestamp_ms`: time of the first record, -1
+        if unknown. Alarms compute ages from it. `priorities`, `times`: for each record, as in `Columns`; without them,
+        a group with priorities uses the default priority and `timestamp_ms`. Records that are done or lie below the
+        position are skipped. Raises ValueError if the scan goes back.
         """
         if timestamp_ms >= 0:
             self.ages.admit(record_id_of(partition, self.admission.position(partition)), timestamp_ms)
@@ -233,11 +232,12 @@ class Queue:
         )
 
     def admit_block(self, partition: int, generation: int, block: Block, now: Moment) -> bool:
-        """Admit the next records of a partition, in a group with priorities and without ordering. They are read at once
-        if this is necessary, otherwise when one of them may be the next to be handed out.
+        """Admit a block of the next records of a partition, in a group with priorities and without ordering. The block
+        is read at once if it has gaps, done records, records with stored state, or not-before times in the future.
+        Otherwise the records of a priority are read when the first of them is the next to be handed out.
 
-        Return False if the records cannot be read now: the caller must scan them. If they prove unreadable later,
-        everything is scanned again as soon as all deliveries in flight are settled. Raises ValueError as `admit` does.
+        Return False if the records cannot be read now: the caller must scan them. If they prove unreadable later, all
+        partitions are scanned again as soon as all deliveries in flight are settled. Raises ValueError as `admit` does.
         """
         ranking = self.lanes.ranking
         assert ranking is not None
@@ -264,7 +264,7 @@ class Queue:
             return []
         taken = self.lanes.take(credit, levels_of(band))
         if self.admission.is_broken:
-            # A missing record might have to go before these.
+            # The records that cannot be read may be more urgent than these.
             for piece in taken:
                 if not isinstance(piece, Run):
                     self.lanes.give_back(piece)
@@ -305,7 +305,7 @@ class Queue:
         """Carry out a worker's settlement; return the refusals. The caller answers when the events are synced.
 
         If the settlement has states of sessions or outputs, and a state or an ack is refused, the whole settlement is
-        refused. The first refusal, of receipts 0 to 0, says so.
+        refused. The first refusal then has receipts 0 to 0.
         """
         self.tick(now)
         refusals = self._settling.settle(worker_id, settlement, now)
@@ -314,7 +314,7 @@ class Queue:
         return refusals
 
     def expire(self, worker_id: str, receipt: int, now: Moment) -> None:
-        """Count a record that was handed out, and is gone from the log, as done but not as acked."""
+        """Finish a record that was handed out and is gone from the log. It counts as expired, not as acked."""
         if not self.settle(worker_id, Settlement(acks=[(receipt, receipt)]), now):
             self.tally.acked -= 1
             self.tally.expired += 1
@@ -411,14 +411,14 @@ class Queue:
         """Begin some partitions at other offsets. Records below these offsets count as done. Records from these offsets
         on count as not done, and their failures are forgotten. The index is rebuilt by another scan.
 
-        `kept`, by partition, are the standing records below the offset, which stay as they are (see
-        `stalled_records.StalledRecords.below`). None: they are done, too, and lanes parked for one of them are not
-        parked any more.
+        `kept`, by partition, are the records of blocked and parked lanes below the offset, which stay as they are (see
+        `stalled_records.StalledRecords.below`). None: these records count as done, too, and lanes parked for one of
+        them are no longer parked.
 
-        All receipts and sessions become void, including those of other partitions, whose records come again without a
-        counted attempt. States of sessions stay. Parked lanes stay parked, now with the earlier records of their keys
-        in front. With `include_parked`, the parked lanes of these partitions go on. Records that are on their way to
-        the dead-letter topic still go there. Raises KeyError for a partition that is not open.
+        All receipts and sessions become void, including those of other partitions, whose records are delivered again
+        without a counted attempt. States of sessions stay. Parked lanes stay parked, now with the earlier records of
+        their keys in front. With `include_parked`, the parked lanes of these partitions go on. Records that are on
+        their way to the dead-letter topic still go there. Raises KeyError for a partition that is not open.
         """
         self.tick(now)
         self._index.rewind(targets, include_parked=include_parked, kept=kept)

@@ -1,10 +1,10 @@
 """Sessions: a worker has one lane for itself, gets its records in order, and leaves a state to the next holder.
 
 The lane of an open session never enters the ready queue. Its holder gets up to `prefetch` consecutive records, and may
-settle them in any order. A failure or a release returns that record and all later ones in flight. It takes effect when
-the earlier ones are settled: then the lane waits for the backoff or stands, like any other lane, and the session stays
-open. So a lane does not stall while its session has records in flight, and these records come before all that wait in
-the lane. A session may be open while no record of its key waits; its holder gets the records that arrive.
+settle them in any order. A failure or a release returns that record and all later ones in flight. When the earlier ones
+are settled, the lane stalls for the backoff or until an operator decides, like any other lane, and the session stays
+open. So a lane does not stall while its session has records in flight, and these records precede all that wait in the
+lane. A session may be open while no record of its key waits; its holder gets the records that arrive.
 
 The lock of a session lasts `lease_seconds`. `renew` extends it, and so does each settlement of one of its deliveries or
 write of its state; the deliveries have no lease of their own. When the lock ends, or the grace ends after the worker's
@@ -136,10 +136,10 @@ class Sessions:
     # --- life of a session -------------------------------------------------------------------------------------------
 
     def open(self, worker_id: str, key: bytes | None, prefetch: int, now: Moment) -> WorkerSession | None:
-        """Open the session of a key or, if it is None, of the first lane in the ready queue. The caller answers when
+        """Open the session of a key or, if `key` is None, of the first lane in the ready queue. The caller answers when
         the events are synced. Returns None if no lane is ready, the worker is in its grace, or new settings wait.
 
-        Raises SessionHeldError if somebody has the session, or a record of the key outside of a session;
+        Raises SessionHeldError if a worker has the session, or a record of the key outside of a session;
         InvalidRequestError without an ordering key, for a key that is split, or for a prefetch that is not 1 to 1,000;
         OverloadedError if the worker would hold more than `max_in_flight`, or too many sessions are open.
         """
@@ -264,8 +264,8 @@ class Sessions:
     # --- time and workers --------------------------------------------------------------------------------------------
 
     def expire(self, now: Moment) -> None:
-        """End sessions whose lock has ended, at most `ENDED_AT_ONCE`. The other sessions with such a lock count as
-        over, too, and end later."""
+        """End sessions whose lock has ended, at most `ENDED_AT_ONCE`. The others are ended later, but are no longer
+        valid."""
         self._now = now.seconds
         for session in self._table.expired(now.seconds, ENDED_AT_ONCE):
             self.end(session, Loss.LOCK_ENDED, now)
@@ -288,8 +288,8 @@ class Sessions:
             self._put_back(key, records, None if excused else reason, None, now)
         lane = self._lanes.get(key)
         if lane is not None and lane.state == IN_SESSION:
-            # It goes to the end of the ready queue, so that opening any free session does not return this one again and
-            # again.
+            # The lane goes to the end of the ready queue, so that a worker that opens the next free session does not
+            # get this one over and over.
             self._stalled.enter(lane, now)
 
     def offer_again(self, worker_id: str) -> None:
@@ -352,7 +352,8 @@ class Sessions:
         return session
 
     def _is_good(self, session: WorkerSession) -> bool:
-        """Return whether a session is not over. A session may be over before it is ended."""
+        """Return whether a session is still valid. Its lock may have ended, or its worker be gone, some time before
+        `end` is called."""
         return session.worker.gone is None and session.deadline > self._now
 
     def _may_take(self, lane: Lane) -> bool:
@@ -387,7 +388,7 @@ class Sessions:
             self._stalled.note(key, record_ids[0], reason, delay_seconds, now)
 
     def _go_on(self, session: WorkerSession, now: Moment) -> None:
-        """Offer the head of the lane to the holder, or put the lane where its head demands."""
+        """Offer the head of a session's lane to the holder, or stall the lane if its head needs that."""
         lane = self._lanes.get(session.key)
         if lane is None or lane.state != IN_SESSION:
             return
@@ -399,5 +400,5 @@ class Sessions:
 
 
 def _records(settled: Settled) -> list[Lane]:
-    """Return the records of a session's deliveries: each is a `Lane` that stands for one record."""
+    """Return the records of a session's deliveries, each as a lane of its own (`LaneIndex.take_head`)."""
     return [lane for lane in settled if isinstance(lane, Lane)]

@@ -1,18 +1,17 @@
 """Splits hot lanes while they run, and joins them again.
 
-*Split*: from the split on, the lane stays at a gate: no more of its records are handed out. When its deliveries in
-flight are settled and its session has ended, the code around the machine (the shell) reads the waiting records of the
-lane and moves them, in their order, to the sub-lanes (`next_records`, `move`). Each sub-lane is handed out from its
-first record on. The scan still puts new records of the key at the end of the lane. When the lane is empty, the scan
-puts new records into the sub-lanes: this is the moment when `scan_keying` changes. So the records of a sub-lane are in
-the order of the log, and none of them is handed out before the lane's deliveries are settled. The state of a record
-(attempts, a backoff, a not-before time, being blocked or parked, an intent) goes with it, because all of that is kept
-by record.
+*Split*: from the split on, the lane is *gated*: no more of its records are handed out. When its deliveries in flight
+are settled and its session has ended, the code around the machine (the shell) reads the waiting records of the lane and
+moves them, in their order, to the sub-lanes (`next_records`, `move`). Each sub-lane is handed out from its first record
+on. The scan still puts new records of the key at the end of the lane. When the lane is empty, the scan puts new records
+into the sub-lanes: this is the moment when `scan_keying` changes. So the records of a sub-lane are in the order of the
+log, and none of them is handed out before the lane's deliveries are settled. The state of a record (attempts, a
+backoff, a not-before time, being blocked or parked, an intent) goes with it, because all of that is kept by record.
 
 *Join*: the split gets ends, which are the positions of the scan. Records below the ends stay in their sub-lanes. New
-records go to the lane, which stays at the gate until all sub-lanes are done. So no record overtakes another.
+records go to the lane, which stays gated until all sub-lanes are empty. So no record overtakes another.
 
-After a restart, a lane that was being split needs no gate: the index is empty, and everything is scanned into the
+After a restart, a lane that was being split is not gated: the index is empty, and all its records are scanned into the
 sub-lanes.
 """
 
@@ -64,12 +63,12 @@ class Splitting:
         self.is_changing = False
         """Whether lanes are being split or joined. If so, `step` is called at each tick and after each input."""
         self._unlooked = 0
-        """Number of these lanes that no `step` has looked at since the last input."""
+        """Number of these lanes that no `step` has examined since the last input."""
         self._opening: dict[bytes, None] = {}
         """Keys of lanes that may have records that are not moved to their sub-lanes yet."""
         self._joining: dict[bytes, int] = {}
-        """Lanes that are being joined, by key, with a number of sub-lanes: the first ones, up to this number, are empty
-        for good."""
+        """Lanes that are being joined, by key, each with the number of its first sub-lanes that are known to stay
+        empty."""
         self.set_settings(settings)
 
     def load(self) -> None:
@@ -120,8 +119,9 @@ class Splitting:
         self.step(now)
 
     def join(self, key: bytes, now: Moment) -> None:
-        """Undo the split of a lane: its sub-lanes are worked off, and later records are not split. Does nothing if the
-        sub-lanes are being joined already. Raises InvalidRequestError if the lane is not split."""
+        """Undo the split of a lane: records in its sub-lanes stay there until they are done, and later records go to
+        the lane. Does nothing if the sub-lanes are being joined already. Raises InvalidRequestError if the lane is not
+        split."""
         split = self._splits.by_key.get(key)
         if split is None:
             raise InvalidRequestError(f"key {quoted_key(key)} is not split")
@@ -136,7 +136,7 @@ class Splitting:
         self.step(now)
 
     def _gate(self, key: bytes, now: Moment) -> None:
-        """Let no record of a lane be handed out any more."""
+        """Gate a lane: none of its records is handed out any more."""
         lanes = self._lanes
         lanes.gated.add(key)
         lane = lanes.get(key)
@@ -191,7 +191,7 @@ class Splitting:
     # --- inputs ------------------------------------------------------------------------------------------------------
 
     def look_again(self) -> None:
-        """Note an input to the queue, after which each lane has to be looked at once more."""
+        """Note an input to the queue, after which `step` has to examine each lane once more."""
         self._unlooked = len(self._opening) + len(self._joining)
 
     @property
@@ -202,8 +202,8 @@ class Splitting:
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def step(self, now: Moment) -> bool:
-        """Finish splits whose lanes are empty, and joins whose sub-lanes are done; return whether there were any. One
-        call looks at a few lanes: call it again while `has_unlooked`."""
+        """Finish splits whose lanes are empty, and joins whose sub-lanes are empty; return whether there were any. One
+        call examines only a few lanes: call it again while `has_unlooked`."""
         has_changed = False
         self._unlooked -= min(len(self._opening), KEYS_AT_ONCE) + min(len(self._joining), KEYS_AT_ONCE)
         for key in list(islice(self._opening, KEYS_AT_ONCE)):
@@ -259,7 +259,8 @@ class Splitting:
     # --- changes of the index and the settings -----------------------------------------------------------------------
 
     def index_emptied(self) -> None:
-        """Note that the index was emptied: everything will be scanned into the sub-lanes."""
+        """Note that the index was emptied: the records of lanes that were being split will be scanned into the
+        sub-lanes."""
         self._lanes.gated.difference_update(self._opening)
         self._opening.clear()
         self._joining = dict.fromkeys(self._joining, 0)

@@ -1,13 +1,13 @@
 """Stalled lanes: the consequences of a failure, and of exhausted attempts.
 
-A failing record stalls its own lane and nothing else: for its backoff, or until an operator decides. When its attempts
-are exhausted, the lane is *blocked* (its head stops it until an operator decides about this record) or *parked* (its
-key is set aside, so later records join it, too, even after a rewind), or its head goes to the dead-letter topic and the
-lane goes on.
+A failing record stalls its own lane and no other, either for its backoff or until an operator decides. When its
+attempts are exhausted, the lane is *blocked* (its head stops it until an operator decides about this record) or
+*parked* (its key is set aside, so later records join it, too, even after a rewind), or its head goes to the dead-letter
+topic and the lane goes on.
 
 The rows store failures and their states by record, and parked lanes by ordering key, but not the lanes themselves. When
-a scan makes a record with stored state the head of a lane, `enter` puts the lane back where it was. A parked lane
-exists before its first record is scanned; `meet_parked` then puts it where it was.
+a scan makes a record with stored state the head of a lane, `enter` restores the state of the lane. A parked lane exists
+before its first record is scanned. When this record is admitted, `meet_parked` sets the lane aside.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from logbroker.queues.state.replacements import Replacements
 from logbroker.queues.state.rows import PARKED_ROW, decode, hashed_key
 
 HELD: frozenset[int] = frozenset((WAITING, BLOCKED, PARKED, DEAD_LETTERING))
-"""States of lanes about which an operator can decide."""
+"""States of stalled lanes. An operator can decide about lanes in these states."""
 
 
 class Parked(msgspec.Struct, frozen=True, array_like=True):
@@ -63,14 +63,14 @@ class StalledLanes:
     ) -> None:
         self.settings = settings
         self.attention: set[int] = set()
-        """Records that need a look when they become heads, because they have stored state or a not-before time that is
-        not applied yet."""
+        """Records that `enter` has to examine when they become heads, because they have stored state, or a not-before
+        time that is not applied yet."""
         self.delays = DelayQueue()
         self.not_before: dict[int, int] = {}
         """Not-before times (wall clock, ms) of records that are not heads yet."""
         self.read_failures = ReadFailures()
         self._read_again: dict[int, float] = {}
-        """Times (monotonic, s) at which unreadable records are tried again whose lanes do not wait yet."""
+        """Times (monotonic, s) at which unreadable records are tried again, for records whose lanes do not wait yet."""
         self.done_in_line: set[int] = set()
         """Records that became done while they were successors in a lane. They are skipped when they become heads."""
         self.parked: dict[bytes, Parked] = {}
@@ -87,7 +87,7 @@ class StalledLanes:
         self._noting: list[dict[int, bytes | None]] = []
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
-        """Load the parked lanes, except those whose failed record the log no longer has.
+        """Load the parked lanes, except those whose failed record is beyond the end of its log.
 
         Raises CorruptLogError.
         """
@@ -102,8 +102,8 @@ class StalledLanes:
                 self._lanes.add_parked(parked.key)
 
     def expect_all(self) -> None:
-        """Expect all records with stored state, because nothing is admitted: each gets a look when it becomes a
-        head."""
+        """Put all records with stored state into `attention`, because the index is empty and they will all be admitted
+        again."""
         self.attention.update(self._failures.record_ids(), self._dead_letters.intents(), self._replacements.records)
 
     @property
@@ -114,8 +114,8 @@ class StalledLanes:
     # --- holding and releasing ---------------------------------------------------------------------------------------
 
     def enter(self, lane: Lane, now: Moment) -> None:
-        """Make a lane with a new head ready, or hold it as the head demands. If its session has earlier records in
-        flight, the lane is held later."""
+        """Make a lane with a new head ready, or stall it, by the state of the head. If the session of the lane has
+        earlier records in flight, the lane stalls only when they are settled."""
         entering = [lane]
         while entering:
             self._enter(entering.pop(), now, entering.append)
@@ -190,8 +190,8 @@ class StalledLanes:
 
     @contextmanager
     def noting(self) -> Iterator[dict[int, bytes | None]]:
-        """Gather the records that fail during the context, with the keys of their lanes. A search for standing lanes
-        needs this, because it takes several turns."""
+        """Gather the records that fail during the context, with the keys of their lanes. A search for stalled lanes
+        needs them, because lanes may fail during the search."""
         noted: dict[int, bytes | None] = {}
         self._noting.append(noted)
         try:
@@ -216,7 +216,7 @@ class StalledLanes:
         self._set_aside(lane, PARKED)
 
     def let_go(self, lane: Lane) -> None:
-        """Remove a lane from the held lanes, so that it can go on. The attempts of its head begin anew."""
+        """Remove a lane from the stalled lanes, so that it can go on. The attempts of its head begin anew."""
         if lane.state == WAITING:
             self.delays.cancel(lane)
         elif lane.state == DEAD_LETTERING:
@@ -224,7 +224,7 @@ class StalledLanes:
         elif lane.head != NO_RECORD:
             del self.set_aside[lane.head]
         if lane.state == PARKED and lane.key is not None:
-            # The scan may not have met the record since the start.
+            # The record that the lane was parked for may not be scanned yet.
             self._failures.forget(self.parked.pop(lane.key).head)
             self._rows.changed(lane.key)
         if lane.head != NO_RECORD:
@@ -234,8 +234,8 @@ class StalledLanes:
             self._read_again.pop(lane.head, None)
 
     def suspend(self, lane: Lane, now: Moment) -> None:
-        """Remove a lane from the held lanes for a while. Its head keeps its attempts and the cause that holds it: both
-        count again when `enter` gets the head."""
+        """Remove a lane from the stalled lanes for a while. Its head keeps its attempts and the reason for the stall:
+        `enter` stalls the lane again when it gets the head."""
         head = lane.head
         if lane.state == WAITING:
             due = self.delays.due(lane)
@@ -278,7 +278,7 @@ class StalledLanes:
         return self._failures.get(self.cause_of(lane))
 
     def find(self, record_id: int) -> Lane | None:
-        """Return the held lane with this head."""
+        """Return the stalled lane with this head."""
         return self.set_aside.get(record_id) or self.delays.get(record_id) or self._dead_letters.find(record_id)
 
     def forget_heads(self, record_ids: Sequence[int]) -> None:
@@ -299,8 +299,8 @@ class StalledLanes:
             self._rows.changed(key)
 
     def forget_lanes(self) -> None:
-        """Forget all lanes but the parked ones. Failures of records stay, and decide the states of the lanes that these
-        records will head."""
+        """Forget all lanes but the parked ones. Failures of records stay, and decide the state of a lane when such a
+        record becomes its head."""
         for key in self.parked:
             self._lanes.add_parked(key)
         self.delays.clear()

@@ -1,7 +1,7 @@
 """The successors of lanes: the record ids behind the head, in the order of their admission.
 
 The last successors are in the lane's tail, the earlier ones in chunks of 512. Chunks beyond the first 16 of a lane go
-to a `ChunkStore` if there is one: a key with millions of waiting records takes 64 KiB of memory.
+to a `ChunkStore` if there is one: then a key with millions of waiting records takes only 64 KiB of memory.
 
 If a chunk cannot be read back, the lane seems to end before it, and `is_broken` is set: the index must be rebuilt
 before anything else is handed out.
@@ -62,12 +62,12 @@ class Successors:
                 self.roll(lane, tail)
 
     def roll(self, lane: Lane, tail: array[int]) -> None:
-        """Turn the tail, which is a whole chunk, into the last chunk."""
+        """Make the tail, which has 512 records, the last chunk."""
         chunks = lane.chunks
         if chunks is None:
             chunks = lane.chunks = deque()
             self._long[id(lane)] = lane
-        tail.reverse()  # Records are popped from its end, which costs the same however long it is.
+        tail.reverse()  # Records are popped from the end, which is cheap.
         chunks.append(tail if self._store is None or len(chunks) < CHUNKS_IN_MEMORY else self._store.put(tail))
         lane.tail = None
 

@@ -1,4 +1,4 @@
-"""Workers that come and go, with their deliveries and sessions."""
+"""Workers that connect, break off, return and leave: what happens to their deliveries and sessions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WorkerLifecycle:
         graces: ReconnectGraces,
         tick: Callable[[Moment], None],
     ) -> None:
-        """`tick` is the queue's method that carries out whatever is due. It is called before and after each change."""
+        """`tick` is the queue's method that carries out whatever is due. It is called before each change."""
         self._deliveries = deliveries
         self._stalled = stalled
         self._sessions = sessions
@@ -86,8 +86,8 @@ class WorkerLifecycle:
             self.going.append(worker)
 
     def _take_back(self, worker: LeaseHolder, now: Moment) -> int:
-        """Take back one session of a worker that is gone or, after the sessions, some deliveries. Return 1 plus the
-        number of records."""
+        """Take back one session of a worker that is gone or, after the sessions, some deliveries. Return the cost: 1
+        plus the number of records."""
         why = worker.gone
         assert why is not None
         for session in worker.sessions.values():

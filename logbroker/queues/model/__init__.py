@@ -1,4 +1,4 @@
 """Plain values of queue groups: settings, record ids, lanes, messages.
 
-They know nothing else of queue groups. Begin with `messages`.
+The modules here import no other part of queue groups. Begin with `messages`.
 """

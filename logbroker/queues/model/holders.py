@@ -9,7 +9,7 @@ from logbroker.queues.model.lost_receipts import Loss
 
 
 class LeaseHolder(msgspec.Struct, eq=False):
-    """A worker that holds deliveries."""
+    """A worker that holds deliveries or sessions."""
 
     id: str
     grants: dict[int, Grant]
@@ -18,8 +18,8 @@ class LeaseHolder(msgspec.Struct, eq=False):
     """Sessions by their lane keys."""
     in_flight: int = 0
     gone: Loss | None = None
-    """Reason why the worker is gone; None: it is not. Its deliveries are taken back step by step, but count as lost to
-    it at once."""
+    """Reason why the worker is gone; None if it is not gone. A gone worker can settle nothing from now on, although its
+    deliveries are taken back in several steps."""
 
 
 class WorkerSession(msgspec.Struct, eq=False):
@@ -48,23 +48,24 @@ class WorkerSession(msgspec.Struct, eq=False):
 
 
 class Grant(msgspec.Struct, eq=False):
-    """Deliveries of consecutive receipts to one worker, under one lease."""
+    """Deliveries to one worker with consecutive receipts, under one lease."""
 
     first: int
     worker: LeaseHolder
     deadline: float
     lanes: list[Lane | None] | None
-    """Delivered lanes; None in the list: settled. In a session, each lane stands for one record."""
+    """The lanes whose heads are delivered; an entry is None once its delivery is settled. In a session, each record in
+    flight has a `Lane` object of its own. None instead of a list: the grant is a run (`record_ids`)."""
     record_ids: range | None
-    """The delivered run, where `lanes` is None."""
+    """Ids of the delivered records, if `lanes` is None."""
     left: int
-    """Number of deliveries that are not settled. 0: the grant is over."""
+    """Number of deliveries that are not settled; at 0, the grant is over."""
     session: WorkerSession | None = None
     """The session whose lock is the lease of this grant; None: the grant has its own lease."""
     excused: bool = False
     """Whether no attempt is counted when the lease ends, because the worker may never have seen the deliveries."""
     first_deadline: float = 0.0
-    """The deadline that it was granted with."""
+    """The deadline before any extension."""
     is_redelivered: bool = False
     """Whether the records of the run may have been handed out before."""
 

@@ -12,14 +12,16 @@ import msgspec
 READY: Final = 0
 IN_FLIGHT: Final = 1
 WAITING: Final = 2
-"""The lane waits for the end of a backoff, or for the not-before time of its head."""
+"""The lane waits for the end of a backoff, for the not-before time of its head, or for the next attempt to read its
+head."""
 BLOCKED: Final = 3
 PARKED: Final = 4
 DEAD_LETTERING: Final = 5
 IN_SESSION: Final = 6
 """A worker has the lane for itself. Its records in flight belong to the session, not to the lane."""
 GATED: Final = 7
-"""The lane is being split, or joined again: it waits until its records are in sub-lanes, or all sub-lanes are done."""
+"""The lane is being split, and waits until its records are in sub-lanes; or it is being joined, and waits until all its
+sub-lanes are empty."""
 
 STATE_NAMES: Final = ("ready", "in flight", "waiting", "blocked", "parked", "dead-lettering", "in session", "gated")
 
@@ -31,7 +33,8 @@ CHUNK_RECORDS: Final = 512
 
 
 class Lane(msgspec.Struct, gc=False, eq=False):
-    """The records of one ordering key: the head, and its successors behind it. Only the head may be handed out."""
+    """The waiting records of one ordering key, or a single record without a key: the head, and its successors behind
+    it. Only the head may be handed out."""
 
     key: bytes | None
     head: int
@@ -64,7 +67,7 @@ class RankedLane(Lane, gc=False, eq=False):
     level: int = 0
     """The priority under which the ready queue keeps the lane."""
     entry: int = 0
-    """The number of its entry in the ready queue; 0: it is not there."""
+    """The number of the lane's entry in the ready queue; 0: the lane has no entry there."""
 
     @property
     def urgency(self) -> int:
@@ -82,7 +85,8 @@ def ranked(lane: Lane) -> RankedLane:
 
 
 class Run(msgspec.Struct, gc=False, eq=False):
-    """Consecutive records that need not stay in order, from `start` to before `end`."""
+    """Consecutive records that need not stay in order. `start` and `end` are record ids; `end` is not part of the
+    run."""
 
     start: int
     end: int
@@ -93,8 +97,7 @@ def lane_key(ordering_key: bytes) -> bytes:
     """Return the key under which a lane is kept: the ordering key or, if it has more than 256 bytes, its beginning and
     a hash.
 
-    The bound keeps long keys from filling the memory. The shell passes these keys to `Queue.admit`, and computes them
-    off the event loop.
+    The bound keeps long keys from filling the memory. `Queue.admit` gets keys in this form.
     """
     if len(ordering_key) <= MAX_KEY_BYTES:
         return ordering_key

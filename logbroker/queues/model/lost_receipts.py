@@ -1,4 +1,4 @@
-"""Receipts of lost deliveries, the last 4,096 ranges of them, and the errors for receipts that nobody holds."""
+"""The last 4,096 ranges of receipts whose deliveries were lost, and the errors for receipts that no worker holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_REMEMBERED: Final = 4096
 
 
 class Loss(enum.Enum):
-    """Why a worker lost a delivery that nobody settled, and what to do about it."""
+    """Why a worker lost a delivery before settling it, or a session, and what to do about it."""
 
     LEASE_ENDED = "its lease ended; extend it in time"
     WORKER_LOST = "the worker's stream broke, and it did not come back within the grace"
@@ -43,7 +43,7 @@ class Loss(enum.Enum):
 
 
 class LostReceipts:
-    """Ranges of lost receipts, each with the reason and whether a session ended with it."""
+    """Ranges of lost receipts. Each range has the reason, and whether the session of the deliveries ended."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
@@ -73,8 +73,8 @@ class LostReceipts:
         return self._firsts[index] if index < len(self._firsts) else None
 
     def why(self, receipt: int, end: int, given: range) -> tuple[int, LogbrokerError]:
-        """Return the next receipt, up to `end`, that may be refused for another reason, and the error that refuses the
-        receipts before it. Nobody holds `receipt`. `given`: the receipts that were given out in this group epoch."""
+        """Return the error for `receipt`, which no worker holds, and where this error ends: the first later receipt, at
+        most `end`, that may need another error. `given`: the receipts that were given out in this group epoch."""
         if receipt < 0 or receipt >= given.stop:
             return (min(end, 0) if receipt < 0 else end), UnknownReceiptError(
                 f"receipt {receipt} was never given out by this queue group: settle with the receipt of the delivery"

@@ -86,17 +86,18 @@ class SessionWrite(msgspec.Struct, gc=False):
 
 
 class Output(msgspec.Struct, array_like=True, gc=False, eq=False):
-    """A record batch that a settlement sends to another topic. Each is an object of its own."""
+    """A record batch that a settlement sends to another topic. Outputs are compared by identity, not by content."""
 
     topic_id: bytes
     partition: int
     generation: int
     """Generation of the topic by which the records were routed; 0: the sender chose the partition."""
     searched_from: int
-    """The end offset of the partition at a moment when it did not have the batch."""
+    """Offset from which the batch is searched for in the partition after a crash: the end of the partition before the
+    batch was appended."""
     batch: bytes
     ordering_key: bytes | None = None
-    """Chooses the partition in place of the keys of the records; None: the keys do."""
+    """Key that chooses the partition; None: the keys of the records choose it."""
 
 
 class AskedOutput(msgspec.Struct):
@@ -129,7 +130,8 @@ class Settlement(msgspec.Struct, gc=False):
     """States that are written together with the acks: if a state or an ack is refused, the whole settlement is refused.
     Nacks, releases and extensions are refused one by one."""
     outputs: Sequence[Output] = ()
-    """Batches that are sent together with the acks, in the same way. There is at least one ack then."""
+    """Batches that are sent together with the acks: if an output or an ack is refused, the whole settlement is refused.
+    A settlement with outputs has at least one ack."""
     are_unseen: bool = False
     """Whether the released deliveries never left the broker. If so, their records are not marked as redelivered."""
 
@@ -143,7 +145,7 @@ class Refusal(msgspec.Struct, gc=False):
 
 
 Session = tuple[int, bytes]
-"""Token and ordering key."""
+"""Fencing token and lane key of a session."""
 
 
 class Delivered(msgspec.Struct, gc=False):
@@ -174,7 +176,7 @@ class LetterProducer(msgspec.Struct, frozen=True, array_like=True):
     producer_id: int
     epoch: int
     base: int
-    """The group's sequence number of the letter that has sequence 0 for this producer."""
+    """`DeadLetter.sequence` of the letter whose batch has sequence 0 under this producer."""
 
 
 class SettlementPart(msgspec.Struct, gc=False):
@@ -195,11 +197,12 @@ def steps_of(settlement: Settlement) -> int:
 
 
 def parts_of(settlement: Settlement, *, whole_ranges: bool) -> Iterator[SettlementPart]:
-    """Yield a settlement in parts that take about a turn each, in the order in which they are carried out.
+    """Yield a settlement in parts, in the order in which they are carried out. Each part takes about one turn of the
+    event loop.
 
-    A settlement with states or outputs stays whole, because its acks are carried out with these or not at all.
-    `whole_ranges`: only ranges of acks are cut, because when a record of a session is given back, the later ones of its
-    range come back with it.
+    A settlement with states or outputs stays whole, because either all of its states, outputs and acks are carried out,
+    or none is. `whole_ranges` (the worker has sessions): ranges of nacks, releases and extensions are not cut. If a
+    record of a session is given back, all later ones of its range come back with it.
     """
     if settlement.states or settlement.outputs:
         yield SettlementPart(settlement, steps_of(settlement))
@@ -241,14 +244,15 @@ def _cut(first: int, last: int, most: int) -> Iterable[tuple[int, int]]:
 
 
 class DeadLetter(msgspec.Struct):
-    """A record to append to the dead-letter topic, or its replacement in `Queue.replacements`. It is sent with the
-    group's producer id, as a batch of its own."""
+    """A dead letter to send: the record `record_id`, or what has replaced it in `Queue.replacements`. Each letter is a
+    batch of its own, under a producer id of the group."""
 
     record_id: int
     partition: int
     """Partition of the dead-letter topic."""
     sequence: int
-    """The base sequence of the batch."""
+    """Number of the letter among the group's letters for this partition. The sequence of its batch is this number minus
+    `LetterProducer.base`."""
     attempts: int
     first_ms: int
     last_ms: int
@@ -275,15 +279,15 @@ class PriorityCounts(msgspec.Struct, frozen=True):
     waiting: int
     """Admitted, not done and not in flight."""
     oldest_timestamp_ms: int | None
-    """Timestamp of the oldest record that could be handed out now with this priority; None: there is none. The records
-    of a lane count with the rank of the lane."""
+    """Timestamp of the oldest record that could be handed out now with this priority; None: there is none. A lane
+    counts once, with the timestamp of its head, and with the priority under which the ready queue keeps the lane."""
     delivered: int
     overtaken: int
-    """How many times a more urgent record was handed out while an older one of this priority was ready."""
+    """How often a more urgent record was handed out while an older record of this priority was ready."""
 
 
 class NoticeKind(enum.Enum):
-    """Events that an operator wants to hear of."""
+    """Kinds of events that operators are told of."""
 
     BLOCKED = "blocked"
     PARKED = "parked"
@@ -300,8 +304,8 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Outputs(msgspec.Struct):
-    """The duties of the shell, in this order: commit the events, append the dead letters and the new entries of the
-    outbox, answer the requests."""
+    """The tasks of the code around the machine, in this order: commit the events, append the dead letters and the new
+    entries of the outbox, answer the requests."""
 
     events: list[StateEvent]
     dead_letters: list[DeadLetter]
@@ -314,4 +318,4 @@ class Outputs(msgspec.Struct):
     """Whether the index was emptied, because another ordering or a rewind took effect. Every partition must then be
     scanned again from `Queue.position` on, beginning with the generation of the lowest position."""
     discarded: list[Any]
-    """Containers with forgotten entries, for `pacing.let_go`."""
+    """Containers that are no longer used. Pass them to `pacing.let_go`, which frees them in small steps."""

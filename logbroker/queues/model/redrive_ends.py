@@ -8,13 +8,13 @@ import msgspec
 
 
 class RedriveEnds(msgspec.Struct, frozen=True):
-    """The ends of a dead-letter topic at one moment. A redrive stays below them: records that fail again meanwhile
-    become letters behind them."""
+    """The ends of a dead-letter topic when a redrive began. The redrive reads only below them, because a record that
+    fails again during the redrive becomes a new letter behind them."""
 
     topic_id: bytes
     offsets: Sequence[int]
-    """End offset of each partition, from partition 0 on; nothing is looked for in the partitions behind the last
-    one."""
+    """End offset of each partition, from partition 0 on. A partition that is not listed was added later, and is not
+    read."""
 
     def of(self, partition: int) -> int:
         return self.offsets[partition] if partition < len(self.offsets) else 0

@@ -19,7 +19,7 @@ class SplitBy(enum.Enum):
     """Where the second key of a record is."""
 
     HEADER = "header"
-    """In a header; its last value counts."""
+    """In a header. If a record has several of this name, the last one is used."""
     KEY_SUFFIX = "key-suffix"
     """In the record's key, behind the last separator."""
     NONE = "none"
@@ -44,7 +44,7 @@ class SecondKey(msgspec.Struct, frozen=True, array_like=True):
         return cls(SplitBy(by), name)
 
     def check(self, ordering: str, key_header: str) -> None:
-        """Raise InvalidRequestError unless it fits a queue group with this ordering."""
+        """Raise InvalidRequestError if a queue group with this ordering cannot split lanes by this second key."""
         if ordering == "none":
             raise InvalidRequestError("the queue group has ordering none, so it has no lanes to split")
         if (self.by is SplitBy.NONE) == bool(self.name):

@@ -62,7 +62,7 @@ class OnUndecodable(enum.Enum):
     """Action for a batch that cannot be decoded."""
 
     STOP = "stop"
-    """The group delivers nothing from this batch on in the partition."""
+    """The group delivers nothing more of the partition, from this batch on."""
     DEAD_LETTER = "dead-letter"
     """The batch goes to the dead-letter topic unchanged, as one record."""
 

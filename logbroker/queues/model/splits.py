@@ -1,10 +1,10 @@
-"""Splits of hot keys: the records of one lane go in sub-lanes, by a second key.
+"""Splits of hot keys: the records of one lane are divided into sub-lanes by a second key.
 
 A record of a split key goes to sub-lane `(murmur2(second key) & 0x7fffffff) % into`, as a key goes to a partition. So
-records with the same second key stay in order. A record without a second key counts as having an empty one. A split by
-`none` uses the offset instead: `offset % into`. The name of a sub-lane is that of its lane, `#`, and its number, as in
-`general#3`. It is a lane key like any other: operators and sessions use it to name the sub-lane. If another ordering
-key has the same name, both share a lane, which keeps order.
+records with the same second key share a sub-lane and stay in order. A record without a second key counts as having an
+empty one. A split by `none` uses the offset instead: `offset % into`. The name of a sub-lane is that of its lane, `#`,
+and its number, as in `general#3`. It is a lane key like any other: operators and sessions use it to name the sub-lane.
+If another ordering key has the same name, both share a lane, which keeps order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Split(msgspec.Struct, frozen=True, array_like=True):
     is_automatic: bool = False
     """Whether the queue group split the lane by itself, and will join it again."""
     ends: dict[int, int] | None = None
-    """Offsets by partition: only records below them are split, because the split is being undone. None: all are."""
+    """End offsets by partition, while the split is being undone: only records below them belong to sub-lanes. None: the
+    split is not being undone, and all records of the key belong to sub-lanes."""
 
     def check(self) -> None:
         """Raise InvalidRequestError if the number of sub-lanes is out of range."""
@@ -54,7 +55,7 @@ class Split(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def rule(self) -> tuple[object, ...]:
-        """The fields that decide about the sub-lane of a record, in a form that is always encoded in the same way."""
+        """The fields that decide which sub-lane a record belongs to. Equal rules are encoded to equal bytes."""
         ends = None if self.ends is None else sorted(self.ends.items())
         return self.key, self.second, self.into, ends
 
@@ -87,7 +88,8 @@ def _stem(key: bytes) -> bytes:
 
 
 class Keying(msgspec.Struct, frozen=True, eq=False):
-    """The ordering and the splits in force, on which the lane of a record depends. Each change makes another object."""
+    """The ordering and the splits in force: they decide which lane a record belongs to. Each change makes a new
+    object."""
 
     ordering: Ordering
     key_header: str
@@ -95,7 +97,7 @@ class Keying(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def fingerprint(self) -> tuple[str, str]:
-        """Two texts that differ for different keyings, across restarts too."""
+        """Two texts that identify the keying, and stay the same over restarts."""
         if not self.splits:
             return self.ordering.value, self.key_header
         rules = msgspec.msgpack.encode([split.rule for _, split in sorted(self.splits.items())])
@@ -107,7 +109,7 @@ class Keying(msgspec.Struct, frozen=True, eq=False):
 
 
 _SOUGHT_KEYS: Final = 8
-"""Maximum number of keys that are searched for in the bytes of a batch."""
+"""Maximum number of split keys that are searched for in the bytes of a batch. With more, every batch is decoded."""
 
 
 def already_split(split: Split) -> InvalidRequestError:

@@ -22,17 +22,18 @@ LOOKUP_STEPS: Final = 10
 
 
 class Rewound(msgspec.Struct, frozen=True):
-    """A partition whose first offset changes, or would change."""
+    """The rewind of one partition, carried out or, in a dry run, only computed."""
 
     partition: int
     floor_before: int
     floor: int
     standing_records: int = 0
-    """Records of blocked and parked lanes below the new floor. They stay or, if they are dropped, count as done."""
+    """Number of records of blocked and parked lanes below the new floor. The records stay where they are, or count as
+    done if the operator drops them."""
 
 
 class StartAt(msgspec.Struct, frozen=True, kw_only=True):
-    """The position to begin at. At most one field is set; without one, it is the earliest record."""
+    """The position to begin at. At most one field is set; if none is set, the group begins with the earliest record."""
 
     latest: bool = False
     timestamp_ms: int | None = None
@@ -67,10 +68,11 @@ class StartAt(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def offset_unseen(self) -> int | None:
-        """Return where to begin in a partition that is offline; None: unknown until the partition is back.
+        """Return the offset at which to begin in a partition that is offline. Return None if it cannot be known before
+        the partition is back.
 
-        The partition takes no records until a start of the broker finds it again. That start lowers an offset above the
-        end of the log to the end. So the highest possible offset stands for the present end of the log.
+        An offline partition takes no records before the broker starts again. That start lowers any offset above the end
+        of the log to the end. So the highest possible offset means the current end of the log.
         """
         if self.latest:
             return UNSEEN_END

@@ -32,12 +32,12 @@ class OpenedSession(msgspec.Struct, frozen=True):
     """A session that now belongs to a worker."""
 
     key: bytes
-    """The ordering key. If it has more than 256 bytes and the worker did not ask for it, the lane key that stands for
-    it."""
+    """The ordering key that the worker asked for. If the worker asked for the next free session, the lane key (see
+    `lane_key`)."""
     token: int
     state: bytes
     has_records: bool
-    """Whether the session has records, of which the first follow; also true if this is not known yet."""
+    """Whether the session has records. Its first records then follow. True also if this is not known yet."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):

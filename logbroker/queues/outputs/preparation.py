@@ -1,5 +1,5 @@
-"""Preparation of outputs: everything is checked, routed and encoded before the settlement is carried out, so that
-nothing but the state of a disk or a partition can keep its outputs from being appended."""
+"""Preparation of outputs: they are checked, routed and encoded before the settlement is carried out. After that, only
+trouble with the disk, the topic or a partition can prevent their append."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from logbroker.record.header import check_new_batch
 from logbroker.types import TimestampType, TopicId
 
 MAX_OUTPUT_BYTES: Final = 2 * 1024 * 1024
-"""Maximum bytes of the outputs of one settlement as they are sent. Clients count keys, values and headers, up to 1 MiB;
-with the most records and headers, messages and batches need almost as much again."""
+"""Maximum bytes of the outputs of one settlement, as they are sent. Clients allow 1 MiB of keys, values and headers.
+The encoding of very many records and headers adds almost as much."""
 INLINE_RECORDS: Final = 500
 """Maximum number of records of an output that are routed and encoded on the event loop."""
 INLINE_BATCH_BYTES: Final = 8 * 1024
 INLINE_BATCH_RECORDS: Final = 100
 """Maximum size of a batch without compression that is decoded on the event loop."""
 _BYTES_PER_STEP: Final = 40
-"""Bytes of a batch that are decoded in a step of a `Pace`, where its records are smallest."""
+"""Bytes of a batch that are decoded in a step of a `Pace`, if its records are as small as they can be."""
 
 
 @asynccontextmanager
@@ -85,7 +85,7 @@ async def _outputs(engine: LogEngine, topic: Topic, asked: AskedOutput, now_ms: 
                     f"the batch has {len(asked.batch)} bytes; topic {topic.name} takes"
                     f" {topic.config.max_message_bytes} (max.message.bytes)"
                 ).with_bound(topic.config.max_message_bytes)
-            # Later it may have to be routed anew, when it is too late to refuse it.
+            # Its records may have to be routed anew later, when it is too late to refuse the batch.
             await in_decoder_if(is_heavy, lambda: check_readable(header, batch))
             return outputs_for(engine, topic, [(partition, batch)], asked.generation, asked.ordering_key)
         # The worker did not know yet that the topic has grown.

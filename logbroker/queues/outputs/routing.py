@@ -50,7 +50,7 @@ def outputs_for(
     ordering_key: bytes | None,
 ) -> list[Output]:
     """Return batches as outputs. Raises UnknownPartitionError, PartitionOfflineError or another error of a partition
-    that takes nothing."""
+    that accepts no batches."""
     return [
         Output(
             topic_id=topic.id,
@@ -65,7 +65,7 @@ def outputs_for(
 
 
 def check_readable(header: BatchHeader, batch: bytes) -> None:
-    """Raise an error of decoding unless `records_of` can read the records of a batch, when they are routed anew."""
+    """Raise an error of decoding if `records_of` could not read the records of a batch to route them anew."""
     _check_count(header)
     _, headers = StoredBatch(header, batch).column("headers")
     if sum(map(len, headers)) > MAX_BATCH_HEADERS:
@@ -82,7 +82,7 @@ def records_of(batch: bytes) -> list[NewRecord]:
         headers_left -= len(record.headers)
         if headers_left < 0:
             raise _too_many_headers()
-        # A time that no record can have gives way to the broker's.
+        # A timestamp that no record can have is replaced by the broker's time.
         timestamp_ms = record.timestamp_ms if 0 <= record.timestamp_ms < 1 << 62 else None
         records.append(NewRecord(record.value, record.key, record.headers, timestamp_ms))
     return records

@@ -1,18 +1,18 @@
 """Sends outputs: appends the batches of the outbox to their topics, and then answers their settlements.
 
 A settlement with outputs is stored first, with its outputs in the outbox (`state/outbox.py`), in one transaction. Then
-its batches are appended and synced. Then it is answered. So an answered settlement has its outputs in the log, and one
-that was not stored has none.
+its batches are appended and synced. Then it is answered. So an answered settlement has its outputs in the log, and a
+settlement that was not stored has no outputs there.
 
 Outputs go to each partition in the order of the settlements. A topic that refuses a batch (its partition is offline,
-the disk is full) is tried again after a pause, and refuses further settlements with outputs for it meanwhile. The other
-topics go on.
+the disk is full) is tried again after a pause. Until then, further settlements with outputs for this topic are refused.
+Outputs for other topics are sent.
 
 The entries for a topic are *renewed* after a start, and when its streams cannot go on (the topic has grown, or a
-partition has forgotten the producer): the batches that the log has already are dropped from the outbox, the others are
-routed anew if the topic has grown, and begin streams under a new producer. The renewed rows are stored before anything
-is appended, so that after another crash the start knows which batches to look for. If a topic is deleted, its outputs
-are dropped.
+partition has forgotten the producer): batches that the log has already are dropped from the outbox. The others are
+routed anew if the topic has grown, and are sent under a new producer. The renewed rows are stored before anything is
+appended, so that after another crash the start knows which batches to look for. If a topic is deleted, its outputs are
+dropped.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ ROUND_BYTES: Final = 4 * 1024 * 1024
 ROUND_BATCHES: Final = 128
 """Approximate limits of one round of appends."""
 TOLD_AT_SECONDS: Final = 0.2
-"""The log tells of a topic in trouble once the pause between attempts is this long. After a momentary overload of the
-broker it is shorter."""
+"""A topic in trouble is logged once the pause between attempts is this long. After a momentary overload of the broker,
+the pause is shorter."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 5.0
 
@@ -81,7 +81,7 @@ _UNREADABLE: Final = (
 
 
 class _Trouble(msgspec.Struct):
-    """The attempts at a topic that takes no outputs for now."""
+    """The attempts at a topic that does not accept outputs now."""
 
     due: float
     """Time of the next attempt (the event loop's clock)."""
@@ -152,7 +152,7 @@ class OutputSender:
         return future
 
     def start(self) -> None:
-        """Begin to send the outputs that an earlier run has left."""
+        """Begin to send the outputs that an earlier run of the broker has left."""
         if self._stale:
             self._wake()
 
@@ -169,7 +169,7 @@ class OutputSender:
         self._arrived.set()
 
     def freeze(self) -> None:
-        """Let no settlement wait for a topic in trouble any more, because the broker is stopping."""
+        """Answer the settlements that wait for a topic in trouble with an error, because the broker is stopping."""
         self._is_frozen = True
         for topic_id in self._troubles:
             self._give_up_answers(topic_id)
@@ -323,7 +323,7 @@ class OutputSender:
     async def _renew(self, topic_id: bytes) -> None:
         """Renew the entries for a topic, and queue their outputs that are not appended yet. Raises the error that
         prevents this."""
-        await self._context.stored(())  # From here on, no entry for the topic is still to be passed to `send`.
+        await self._context.stored(())  # After this, `send` knows all entries for the topic.
         concerned = [
             entry for entry in self._outbox.entries() if any(output.topic_id == topic_id for output in entry.outputs)
         ]
@@ -331,7 +331,7 @@ class OutputSender:
         try:
             topic = await self._engine.pin(TopicId(topic_id))
         except UnknownTopicError:
-            pass  # With the topic, its records are gone.
+            pass  # The topic is deleted: drop its outputs.
         else:
             try:
                 outputs = [output for entry in concerned for output in entry.outputs if output.topic_id == topic_id]
@@ -357,7 +357,8 @@ class OutputSender:
                 self._answer(entry)
 
     async def _routed_anew(self, topic: Topic, output: Output) -> list[Output]:
-        """Return an output as it is to be appended now. Raises RecordTooLargeError."""
+        """Return the outputs that replace an output, routed by the current generation and within the topic's size
+        limit. Raises RecordTooLargeError."""
         partition: int | None = output.partition
         generation = topic.generation if output.generation else 0
         if output.generation and output.generation != topic.generation:
@@ -368,7 +369,7 @@ class OutputSender:
                     lambda: routed(topic, records_of(output.batch), partition, output.ordering_key)
                 )
             except _UNREADABLE as error:
-                # Nobody can read its keys, so its place is as good as another. Settlements refuse such batches now.
+                # Its keys cannot be read, so it stays in its partition. New settlements with such batches are refused.
                 batches, generation = [(output.partition, self._unreadable(topic, output, error))], 0
         else:
             batches = [(partition, output.batch)]

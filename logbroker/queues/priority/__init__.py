@@ -1,4 +1,4 @@
 """Urgency: the order in which lanes are handed out.
 
-It knows `model`. Begin with `ready_queue`.
+The modules here import `model`. Begin with `ready_queue`.
 """

@@ -1,4 +1,4 @@
-"""Splitting columns of offsets, priorities and timestamps by level."""
+"""Splitting columns of offsets, priorities and timestamps by level (see `policy`)."""
 
 from __future__ import annotations
 

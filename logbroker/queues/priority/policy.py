@@ -1,7 +1,7 @@
 """Scheduling policies, which choose the level to serve next: strict, by weights of bands, or by age.
 
-A *level* is the priority that counts in the ready queue. Sets of levels are bits of an integer: `active` are the levels
-with ready records, `allowed` the levels that the worker serves. At least one level is in both.
+A *level* is a priority under which the ready queue keeps lanes and records. Sets of levels are bits of an integer:
+`active` are the levels with ready records, `allowed` the levels that the worker serves. At least one level is in both.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AgeingPolicy:
     """Chooses the level whose oldest record has the lowest `timestamp - level * age`. So a record gains one level with
     each `age` that it waits.
 
-    Records that were produced more than 9 ages later never overtake it.
+    A record is never overtaken by a record that is more than 9 ages younger.
     """
 
     def __init__(self, age_ms: int) -> None:
@@ -64,8 +64,9 @@ class StridePolicy:
     """Gives each band its share, by stride scheduling: a delivery advances its band by 1 / weight, and the band that
     has advanced least is next.
 
-    A band that has ready records again begins where the others are, so it cannot catch up on deliveries that it missed.
-    A pick with a single candidate is not charged. A band of weight 0 is served only when no other band can be.
+    A band that was without ready records continues at the position of the band served last, so it cannot catch up on
+    deliveries that it missed. A delivery does not advance its band if no other band with a weight could be served. A
+    band of weight 0 is served only when no other band can be.
     """
 
     def __init__(self, bands: Sequence[Band], weights: Sequence[int]) -> None:

@@ -1,7 +1,7 @@
 """Keeps the rank of each lane, and its record counts by priority, in a queue group with priorities.
 
-A lane holds the rank of its head. If its records have several priorities, it also holds a count for each. The ranks of
-the records behind the head are in `Ranks`.
+The rank of a record is its priority and its timestamp. A lane holds the rank of its head. If its records have several
+priorities, it also holds a count for each priority. The ranks of the records behind the head are in `Ranks`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class Ranking:
         self.line = line
         self.ranks = Ranks()
         self.waiting = [0] * LEVELS
-        """Records that are admitted, and neither done nor in flight, by priority."""
+        """Number of records that are admitted, and neither done nor in flight, by priority."""
         self.delivered = [0] * LEVELS
-        """Records handed out since the group has priorities or the broker started, by priority."""
+        """Number of records handed out, by priority, since the group got priorities, or since the broker started if
+        that was later."""
 
     def clear(self) -> None:
         """Forget the ranks, when no lane is left. The ready queue is cleared separately."""
@@ -36,7 +37,7 @@ class Ranking:
     # --- adding and taking -------------------------------------------------------------------------------------------
 
     def new_lane(self, key: bytes | None, record_id: int, priority: int, timestamp_ms: int) -> RankedLane:
-        """Return a lane of one waiting record, for `LaneIndex` to put where it belongs."""
+        """Return a lane of one waiting record. `LaneIndex` then makes the lane ready, or stalls it."""
         self.waiting[priority] += 1
         return RankedLane(key, record_id, READY, priority=priority, timestamp_ms=timestamp_ms)
 
@@ -66,7 +67,7 @@ class Ranking:
         self.waiting[priority] += 1
 
     def join(self, lane: Lane, record_id: int, priority: int, timestamp_ms: int) -> None:
-        """Count a record that is about to become the last one of a lane."""
+        """Keep the rank of a record that is about to become the last one of a lane, and count it."""
         lane = ranked(lane)
         self.ranks.put(record_id, priority, timestamp_ms)
         self.waiting[priority] += 1
@@ -84,14 +85,14 @@ class Ranking:
             counts[priority] += 1
 
     def go_on(self, lane: Lane, left: int) -> None:
-        """Update a lane whose head `left` is gone. The next record is its head already."""
+        """Update a lane after its old head (record id `left`) is gone and the next record has become the head."""
         lane = ranked(lane)
         if lane.counts is not None:
             lane.counts[lane.priority] -= 1
         lane.priority, lane.timestamp_ms = self.ranks.take(lane.head)
 
     def come_before(self, lane: Lane, record: Lane) -> None:
-        """Update a lane before `record` becomes its head and the present head the first successor."""
+        """Update a lane before `record` becomes its head. The old head then becomes the first successor."""
         lane, record = ranked(lane), ranked(record)
         self.ranks.put(lane.head, lane.priority, lane.timestamp_ms)
         self._count(lane, record.priority)

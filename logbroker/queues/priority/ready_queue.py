@@ -1,4 +1,5 @@
-"""The ready queue with priorities: records by level, in each level in the order of timestamp and record id.
+"""The ready queue with priorities: records are kept by level, and within each level in the order of timestamp and
+record id.
 
 Ten heaps, one for each level, contain *sources*: a ready lane, or a `RunCursor` or `Unread`, which stand for many
 records without an ordering key. A heap contains only the first record of each source, the *front* of the source. To
@@ -6,9 +7,8 @@ take a record is to take the first of these fronts and to replace it by the next
 costs O(log sources), however many records wait. `Unread` sources become cursors level by level, when their front is
 taken. Many records that are admitted at once become an `Unread` first, instead of being sorted into cursors.
 
-An entry is (timestamp, record id, number, source). If the source was taken out or moved to another level, it has
-another number. The entry is then void. Void entries are dropped when they come to the front, or when there are too
-many.
+An entry is (timestamp, record id, number, source). If the source is taken out or moved to another level, its number
+changes, and the old entry is void. Void entries are dropped when they come to the front, or when there are too many.
 
 A lane has the level of its most urgent record, so that a less urgent head does not hold back the records behind it;
 with `by_head`, it has the level of its head. Within a level, lanes are sorted by the timestamp and record id of their
@@ -122,7 +122,7 @@ class PriorityLine:
             if count:
                 heapq.heappush(heaps[level], (timestamp_ms, base | offset, number, unread))
                 if ready[level]:
-                    # As `_count`, which takes twice the time: a start admits many of them.
+                    # This does the same as `_count` in half the time. A start of the broker admits many such sources.
                     ready[level] += count
                     self.records += count
                 else:
@@ -182,8 +182,8 @@ class PriorityLine:
         return lane
 
     def _reckon(self, level: int, taken: Sequence[Lane], begun: int) -> None:
-        """Count, for each lower level, how many of the records taken from `level` overtook its first record. Nothing
-        was taken from other levels meanwhile."""
+        """Count, for each lower level, how many of the records `taken[begun:]`, all of which are from `level`, overtook
+        its first record."""
         count = len(taken) - begun
         if not count:
             return
@@ -197,8 +197,8 @@ class PriorityLine:
                 self.overtaken[lower] += 1 if count == 1 else len(taken) - bisect_left(taken, front, begun, key=_rank)
 
     def take_these(self, wanted: Sequence[int]) -> list[Lane]:
-        """Take out the `wanted` records that are in the queue. Goes through all sources in the
-        queue, and searches the cursors of these partitions."""
+        """Take out the `wanted` records that are in the queue. Examines all sources in the queue, and searches the
+        cursors of the records' partitions."""
         heads = set(wanted)
         by_base: dict[int, set[int]] = {}
         for record_id in wanted:
@@ -246,7 +246,7 @@ class PriorityLine:
         ]
 
     def give_back(self, lanes: Sequence[Lane]) -> None:
-        """Put back lanes with heads that were not worked on. Each lane goes to its rank."""
+        """Put back lanes with heads that were not worked on. Each lane returns to the position of its rank."""
         for lane in lanes:
             lane.state = READY
             self.append(lane)

@@ -19,11 +19,11 @@ import msgspec
 from logbroker.queues.priority.levels import Head, rises
 
 MAX_CURSORS: Final = 32
-"""Maximum number of cursors of one partition and priority. If timestamps are in complete disorder, the shorter half is
-joined into one cursor, so that a record is moved only a few times, as in a merge sort."""
+"""Maximum number of cursors of one partition and priority. It is reached if timestamps are in complete disorder. The
+shorter half of the cursors is then joined into one, so that a record is moved only a few times, as in a merge sort."""
 MAX_JOINED_RECORDS: Final = 16_384
-"""Maximum number of records that are joined, in about 10 ms. Longer cursors stay as they are, even if there are then
-more than MAX_CURSORS."""
+"""Maximum number of records that are joined at a time, which takes about 10 ms. Longer cursors are not joined, even if
+there are then more than MAX_CURSORS."""
 
 _CONSUMED: Final = 4096
 """Consumed records are removed from memory when there are at least this many, and they are at least half of all."""
@@ -43,7 +43,7 @@ class RunCursor(msgspec.Struct, gc=False, eq=False):
     at: int = 0
     """Index of the head. At the length of `offsets`, the cursor is at its end."""
     entry: int = 0
-    """Number of the run's entry in the ready queue; 0: the run is not there."""
+    """Number of the run's entry in the ready queue; 0: the run has no entry."""
 
     def __len__(self) -> int:
         return len(self.offsets) - self.at
@@ -54,7 +54,7 @@ class RunCursor(msgspec.Struct, gc=False, eq=False):
         return self.times[self.at], self.base | self.offsets[self.at]
 
     def consume(self) -> bool:
-        """Move behind the head; return whether there is another record."""
+        """Take the head off the run; return whether there is another record."""
         at = self.at = self.at + 1
         if at >= _CONSUMED and at * 2 >= len(self.offsets):
             del self.offsets[:at], self.times[:at]

@@ -1,4 +1,4 @@
 """Records from the log: fetching, decoding and caching them.
 
-It knows `model` and `priority`. Begin with `fetch`.
+The modules here import `model` and `priority`. Begin with `fetch`.
 """

@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
 
 class BatchCache:
-    """The cache bound that all groups share."""
+    """The bound of the cache, which all groups share, and the order in which batches were used."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -78,7 +78,8 @@ class GroupBatches:
         return found
 
     def last_not_kept(self, record_id: int, stop: int) -> int:
-        """Return the last record id below `stop` and below the next kept batch. No kept batch has `record_id`."""
+        """Return the last record id before the next kept batch and before `stop`. `record_id` itself must not be in a
+        kept batch."""
         index = bisect_right(self._starts, record_id)
         return (min(stop, self._starts[index]) if index < len(self._starts) else stop) - 1
 

@@ -29,7 +29,7 @@ MAX_BATCHES: Final = 512
 """Maximum number of batches of one piece. Decoding and keeping a batch takes some microseconds, even if it is small."""
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Maximum size of the batches of one piece, expanded ones included."""
+"""Size of the batches of one piece, expanded ones included, from which no more are added."""
 
 NOT_BEFORE_BYTES: Final = NOT_BEFORE.encode()
 _PRIORITY_BYTES: Final = PRIORITY.encode()
@@ -41,9 +41,9 @@ class Columns(msgspec.Struct):
     offsets: Sequence[int]
     """Offsets; a range if they are consecutive."""
     next_offset: int
-    """Offset below which every record is in these columns or in earlier ones."""
+    """Offset after these columns: every record below it is in these columns or in earlier ones."""
     keys: list[bytes | None]
-    """`lane_key` of each record's ordering key; empty unless the ordering is `key`."""
+    """Key of each record's lane or sub-lane; empty with ordering `none`, and with `single` unless a lane is split."""
     not_before: list[tuple[int, int]]
     """Offsets and not-before times (wall clock, ms)."""
     priorities: bytes

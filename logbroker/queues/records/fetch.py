@@ -24,7 +24,7 @@ MAX_READ_BYTES: Final = 1024 * 1024
 INLINE_RECORDS: Final = 2048
 
 _NEAR_RECORDS: Final = 256
-"""Distance up to which records are read as one piece."""
+"""Distance up to which records are read with a single read."""
 _READS_AT_ONCE: Final = 16
 
 NO_BOUND: Final = 1 << 63
@@ -182,7 +182,7 @@ class Records:
     # --- keeping -----------------------------------------------------------------------------------------------------
 
     def keep(self, partition: int, batch: StoredBatch) -> None:
-        """Keep a scanned batch whose records are handed out soon."""
+        """Keep a scanned batch in the cache, because its records will be handed out soon."""
         self.batches.add(_found(partition, batch))
         self.batches.cache.evict()
 
@@ -198,7 +198,7 @@ def _covering(loaded: Sequence[Found], record_id: int) -> Found | None:
 
 
 def _spans(missing: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join neighbouring spans (first, last) that are read as one piece."""
+    """Join neighbouring spans (first, last) that are read with a single read."""
     missing.sort()
     spans: list[tuple[int, int]] = []
     first, last = missing[0]
@@ -225,7 +225,7 @@ def _decode(groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int) -> li
             decoded = None
         if decoded is not None:
             return [*decoded]
-    return _decode_one_by_one(groups, max_bytes)  # A failure there does not affect the other records.
+    return _decode_one_by_one(groups, max_bytes)  # Here, an error of one record does not affect the others.
 
 
 def _needs_no_expansion(group: tuple[Sequence[int], Found]) -> bool:

@@ -1,8 +1,9 @@
-"""Records that could not be read from the log when they were to be handed out: their lanes wait, and are tried again.
+"""Records that could not be read from the log when they were to be handed out. Their lanes wait, and the records are
+tried again.
 
-No attempt is counted, because no worker has seen the record. The pauses grow, because each look at a partition that
-cannot be read costs a look at all its lanes; they do not end, because the reason may go away at any moment. Nothing of
-this is stored: after a start the records are ready again.
+No attempt is counted, because no worker has seen the record. The pauses grow, because each try costs work for all
+waiting lanes of the partition. There is no last try, because the cause may go away at any moment. None of this is
+stored: after a start of the broker the records are ready again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class ReadFailure(msgspec.Struct):
 
 
 class ReadFailures:
-    """The records of a queue group that could not be read, and are not done or handed out since."""
+    """The records of a queue group that could not be read, and have not become done or readable since."""
 
     def __init__(self) -> None:
         self.by_partition: dict[int, ReadFailure] = {}
@@ -63,7 +64,7 @@ class ReadFailures:
                     del self.by_partition[partition]
 
     def error_of(self, record_id: int) -> LogbrokerError | None:
-        """Return why a record could not be read; None: it was not tried, or could be read."""
+        """Return why the last read of a record failed; None: it did not fail, or the record was not read."""
         failure = self.by_partition.get(partition_of(record_id))
         return failure.error if failure is not None and record_id in failure.record_ids else None
 

@@ -1,4 +1,4 @@
 """Retention: holding or copying the records that a queue group still needs.
 
-It knows `machine` and `records`. Begin with `holder`.
+The modules here import `machine` and `records`. Begin with `holder`.
 """

@@ -1,7 +1,8 @@
-"""The lanes with records among a group's copies: their later records are copied too, until the lanes have caught up.
+"""The lanes that have copies: their later records are copied too, until all copies of the lane are done.
 
-A lane that an operator resumed no longer stands, but takes time to work off its copied records. If retention took its
-later records from the log meanwhile, the lane would skip them.
+Before retention deletes records of stalled lanes, a queue group copies these records to an internal topic (`copies`). A
+lane that an operator resumed is no longer stalled, but its workers need time for the copied records. If retention
+deleted later records of the lane in this time without a copy, the lane would skip them.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ class CopiedLanes:
         self._keyed_by: Keying | None = None
         """Keying that the keys below were read with; None: the keys are not known."""
         self._lasts: dict[int, dict[bytes, int]] = {}
-        """Id of the last copied record, by partition and key: the records of a lane are done in order."""
+        """Id of the last copied record, by partition and key. Records of a lane are done in order: when this one is
+        done, all earlier ones are."""
         self._record_ids: dict[int, Set[int]] = {}
-        """Ids of copied records that the log still has, by partition; their copies may be forgotten by now."""
+        """Result of the last call of `record_ids`, by partition. Some of these copies may have been removed since."""
 
     async def keys(self, settings: QueueGroupSettings, keying: Keying, partitions: int) -> Set[bytes]:
         """Return the keys of the lanes with copies that are not done. Damaged copies are skipped. Raises any other
@@ -43,7 +45,7 @@ class CopiedLanes:
             return frozenset()
         if self._keyed_by is not keying:
             self._lasts = {}
-            self._keyed_by = keying  # A rewind meanwhile resets it.
+            self._keyed_by = keying  # Set before the reads: a rewind during them resets it.
             try:
                 for partition in range(partitions):
                     for _, batch in self._copies.batches(partition, self._copies.floor(partition)):
@@ -57,8 +59,8 @@ class CopiedLanes:
     async def saw(
         self, partition: int, records: Sequence[LogRecord], settings: QueueGroupSettings, keying: Keying
     ) -> None:
-        """Note copied records, in the order of their offsets. They count even if their copies are forgotten again: too
-        much is then copied, which does no harm."""
+        """Note copied records, in the order of their offsets. They stay noted even if their copies are removed later.
+        Then more is copied than needed, which does no harm."""
         if settings.ordering is Ordering.NONE:
             return
         # There may be millions of records, or long keys to hash.
@@ -70,8 +72,8 @@ class CopiedLanes:
         self._keyed_by = None
 
     async def record_ids(self, partition: int, offset: int) -> Set[int]:
-        """Return the ids of records from an offset on that are not done, and are copied now or were copied at the last
-        call. Raises as `keys` does."""
+        """Return the ids of the records at or after `offset` that are not done and are copied now, or were copied at
+        the last call. Raises the errors of `keys`."""
         begin, done = record_id_of(partition, offset), self._done
 
         def left_of(record_ids: Iterable[int]) -> set[int]:
@@ -85,7 +87,7 @@ class CopiedLanes:
         return left
 
     async def _read(self, partition: int, batch: CopyBatch) -> list[LogRecord]:
-        """Return the records of a batch of copies; none if it is damaged: the scan reports that."""
+        """Return the records of a batch of copies. Return none if the batch is damaged; the scan reports the damage."""
         try:
             return await self._copies.read(partition, batch)
         except (CorruptLogError, CorruptBatchError):

@@ -1,16 +1,18 @@
-"""Copies of records that retention deletes while a queue group still needs them, in an internal topic of the group.
+"""Copies of records that a queue group still needs when retention deletes them. They lie in an internal topic of the
+group.
 
-The topic is named after the group, is made when it is first needed and has the partitions of the group's topic. A
-record keeps its key, value, headers and time, and has two headers more, with its topic and its offset. The rows of the
-group name the batches that hold copies. A copy counts once the row of its batch is committed: if a crash leaves a batch
-without a row, its records are still in the log, and are copied again.
+The internal topic is named after the group. It is made when it is first needed, and has as many partitions as the
+group's topic. A copy has the key, value, headers and time of the record, and two more headers with the topic and the
+offset of the record. The rows of the group name the batches that hold copies. A copy is valid once the row of its batch
+is committed. If a crash leaves a batch without a row, its records are still in the log, and are copied again.
 
     row       key                                    value
     topic     b"t"                                   the id of the internal topic
     copies    b"c" partition (4) offset (8)          msgpack array, the fields of `CopyBatch`; the key has the offset of
                                                      the last record that is copied in the batch
 
-When all records of a batch are done, the internal topic's own retention deletes it; `Copies` is the `Holder` there.
+When all records of a batch are done, the retention of the internal topic deletes the batch. `Copies` is the `Holder` of
+that topic.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ from logbroker.types import INTERNAL_PREFIX, Durability, TopicId, topic_id_text
 _log = logging.getLogger(__name__)
 
 _CODECS: Final = (Codec.ZSTD, Codec.GZIP)
-"""Codecs in the order in which they are tried; gzip serves batches that are too large with zstd."""
+"""Codecs in the order in which they are tried. Gzip is tried only if the batch is too large with zstd."""
 _CONFIGS: Final = {
     "durability": "synced",
     "max.message.bytes": str(MAX_STORED_BATCH_BYTES),
@@ -80,7 +82,8 @@ class CopyBatch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Copies:
-    """The copies of one queue group; retention's `Holder` of them."""
+    """The copies of one queue group, and the `Holder` of their internal topic: it tells retention which copies are
+    needed."""
 
     def __init__(
         self,
@@ -208,22 +211,22 @@ class Copies:
         return self._done.floor(partition) if self._done.is_open(partition) else 0
 
     def size_bytes(self, partition: int) -> int:
-        """Return the bytes that the copies take on disk, including copies of no further use."""
+        """Return the bytes that the copies take on disk, including copies that are no longer needed."""
         with suppress(LogbrokerError):
             if self.topic_id is not None:
                 return self._engine.partition_facts(self.topic_id, partition).size_bytes
         return 0
 
     def count_not_done(self, partition: int) -> int:
-        """Return about how many copied records of a partition are not done; never too few, unless the partition of the
-        internal topic is offline."""
+        """Estimate how many copied records of a partition are not done. The estimate is never too low, unless the
+        partition of the internal topic is offline."""
         batches = self.batches(partition)
         if self.topic_id is None or not batches:
             return 0
         with suppress(LogbrokerError):
             end = self._engine.partition_facts(self.topic_id, partition).high_watermark
             bases = sorted(batch.base_offset for _, batch in batches)
-            # Offsets of batches that were replaced count to the batch before them.
+            # The offsets of a replaced batch are counted as part of the batch before it.
             sizes = {base: following - base for base, following in zip(bases, [*bases[1:], end], strict=True)}
             first_id = record_id_of(partition, 0)
             return sum(
@@ -255,12 +258,12 @@ class Copies:
     async def add(self, partition: int, records: Sequence[LogRecord], instead_of: int | None = None) -> None:
         """Append a batch of copies of records of a partition, in offset order.
 
-        It replaces the batch whose last offset is `instead_of`. Raises DiskFullError and the other errors of an append
-        or of making a topic.
+        The new batch replaces the one whose last copied offset is `instead_of`. Raises DiskFullError and the other
+        errors of an append or of making a topic.
         """
         topic_id = await self._topic_for(partition)
         batch = await in_decoder(partial(_encoded_of, self._origin_id, records))
-        append = Append(topic_id, partition, batch, use=DiskUse.USES_RESERVE)  # The copies let far more be freed.
+        append = Append(topic_id, partition, batch, use=DiskUse.USES_RESERVE)  # Copying lets retention free far more.
         [appended] = await self._engine.append([append], Durability.SYNCED)
         if isinstance(appended, LogbrokerError):
             raise appended
@@ -281,15 +284,15 @@ class Copies:
         self._batches[last] = copied
 
     async def forget(self, partition: int, lasts: Iterable[int]) -> None:
-        """Forget the batches with these last offsets."""
+        """Delete the rows of the batches with these last copied offsets. Their copies are then no longer needed."""
         gone = [record_id_of(partition, offset) for offset in lasts]
         if gone:
             await self._commit([delete(record_row_key(COPIES_ROW, record_id)) for record_id in gone])
             self._remove(gone)
 
     async def cut(self, partition: int, offset: int) -> None:
-        """Forget all copies of records from an offset on: the log has these records. Raises the errors of `read` and
-        `add`."""
+        """Forget all copies of records at or after an offset, because the log has these records. Raises the errors of
+        `read` and `add`."""
         gone: list[int] = []
         for last, batch in self.batches(partition, offset):
             records = await self.read(partition, batch) if batch.first < offset else []
@@ -315,7 +318,7 @@ class Copies:
         if self.topic_id is None:
             with suppress(UnknownTopicError):  # Made before a crash and not recorded.
                 await self._engine.delete_topic(self._engine.topic(self._name).id)
-            # The topic is made to the end even if this is cancelled.
+            # A cancellation of this call does not interrupt the creation of the topic.
             self._making = asyncio.ensure_future(self._engine.create_topic(self._name, partitions, _CONFIGS))
             topic = await asyncio.shield(self._making)
             await self._keep_topic(topic.id)
@@ -341,7 +344,7 @@ class Copies:
         return min((batch.base_offset for _, batch in batches), default=MAX_INT64)
 
     def let_go(self, partition: int, offset: int) -> None:
-        """Do nothing: retention never calls this, as the hold has no bound."""
+        """Do nothing: retention never calls this, because the topic sets no bound on what is held."""
 
 
 async def delete_copies(engine: LogEngine, name: str) -> None:

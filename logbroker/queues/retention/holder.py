@@ -1,16 +1,17 @@
-"""Retention of a queue group's topic: it waits until records are done or, beyond a bound, until some are copied.
+"""Retention of a queue group's topic: retention waits until records are done or, beyond a bound, until those of stalled
+lanes are copied.
 
-Beyond `retention.hold.bytes`, retention asks the group to let go of its oldest records. The group first copies those of
-stalled lanes (blocked, parked, waiting for a retry, a time or the dead-letter topic) and of lanes with a failed head:
-all their records in the part of the log to let go. A lane that goes on again is copied until it has worked off its
-copies. All other records are lost as from any log, and count as done when their turn comes.
+Beyond `retention.hold.bytes`, retention asks the group to release its oldest records. In the part of the log to
+release, the group first copies all records of stalled lanes (blocked, parked, waiting for a retry, a time or the
+dead-letter topic) and of lanes with a failed head. When such a lane goes on, its later records are copied too, until
+all its copies are done. All other records are deleted as in any log, and count as done when the group comes to them.
 
-Stalled records are found in the stored state and in the log itself (see `stalled_records`), whether or not the scan has
-met them: records that the scan has not met are read here once, before they are let go. So the log does not grow while a
-scan pauses.
+Stalled records are found in the stored state and in the log itself (see `stalled_records`). Records that the scan has
+not met are read here once, before they are released. So the log does not grow while a scan pauses.
 
-The part to let go is read in pieces. A piece is let go at a moment when all its stalled records are copied: if lanes
-become stalled while it is copied, it is copied again. Lanes that become stalled later are not copied from this piece.
+The part to release is read in pieces. A piece is released only when all its stalled records are copied: if more lanes
+become stalled while a piece is being copied, it is copied again. If a lane becomes stalled after that, its records in
+this piece are not copied.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ BATCH_BYTES: Final = MIB
 PIECE_BYTES: Final = 16 * MIB
 """Bytes of the log that are released at once."""
 MAX_TRIES: Final = 8
-"""Attempts to copy the stalled records of the smallest piece, before all of the piece is copied."""
+"""Attempts to copy only the stalled records of the smallest piece. After these, all records of the piece are copied."""
 MIN_REWRITTEN_BYTES: Final = 64 * MIB
-"""Minimum size of a partition's copies for a rewrite, which leaves out copies of done records. The copies must also
-take twice as much as after the last rewrite."""
+"""Minimum size of a partition's copies before they are rewritten without the records that are done. The copies must
+also have twice the size that they had after the last rewrite."""
 
 _RECORD_BYTES: Final = 32
 """Approximate size of a record without its key, value and headers."""
 
 
 class RetentionHolder:
-    """Holds the part of its topic that one queue group still needs: retention's `Holder` there."""
+    """Holds the part of the topic that one queue group still needs: the group's `Holder` for retention."""
 
     def __init__(self, context: GroupContext) -> None:
         self._context = context
@@ -62,12 +63,12 @@ class RetentionHolder:
         self._topic_id = TopicId(queue.topic_id)
         self.copies = Copies(context.group_id, self._topic_id, context.engine, queue.done, context.stored)
         self.log = RetainedLog(context.engine, self.copies)
-        """Topic as the group reads it, copies included."""
+        """The topic as the group reads it, copies included."""
         self.standing = StalledRecords(queue, self.log)
         self._copied_lanes = CopiedLanes(self.copies, queue.done)
         self._rewinds = 0
         self._let_go: dict[int, int] = {}
-        """Offset below which nothing is needed any more, by partition."""
+        """Offset below which the log is released, by partition."""
         self._asked: dict[int, int] = {}
         self._rewritten_bytes: dict[int, int] = {}
         self._complaints: dict[int, str] = {}
@@ -128,7 +129,7 @@ class RetentionHolder:
     # --- copying -----------------------------------------------------------------------------------------------------
 
     def rewound(self, partitions: Iterable[int]) -> None:
-        """Hold released records again, as far as the log still has them, because the group was rewound."""
+        """After a rewind of the group, hold released records again, as far as the log still has them."""
         self._rewinds += 1
         self._copied_lanes.rewound()
         for partition in partitions:
@@ -136,7 +137,8 @@ class RetentionHolder:
             self.standing.forget(partition)
 
     def _version(self) -> tuple[object, ...]:
-        """Return the state that the set of stalled records depends on, apart from failures meanwhile."""
+        """Return a value that changes when earlier findings about stalled records are void. Failures do not change it;
+        `StalledLanes.noting` collects these."""
         return self._rewinds, self.standing.keyed_by()
 
     async def _copy_below(self, partition: int, until: int) -> None:
@@ -173,13 +175,13 @@ class RetentionHolder:
                 max_bytes = min(PIECE_BYTES, max(2 * MIB, 2 * piece.max_bytes))
         if reached == kept_from:
             return
-        # Some of the others may still be handed out, before they go or from memory: `DeliveryCounts.expired` counts the
-        # records that were lost.
+        # Some of the records without a copy may still be handed out, from the log or from memory. So the number in the
+        # log line is only a bound; `DeliveryCounts.expired` counts the records that were lost.
         expired = await asyncio.to_thread(self._count_undone, partition, begun, reached) - copied
         _log.log(
             logging.WARNING if expired > 0 else logging.INFO,
             "queue group %s: partition %d is released below offset %d; %d records of stalled lanes are copied,"
-            " about %d others were not done",
+            " about %d other records were not done",
             self._context.group_id,
             partition,
             reached,
@@ -188,7 +190,8 @@ class RetentionHolder:
         )
 
     async def _copy_piece(self, piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
-        """Copy the stalled records of a piece; return whether these are all that are stalled now."""
+        """Copy the stalled records of a piece. Return False if more of its records have become stalled during the copy,
+        or if the piece is void."""
         partition, offsets = piece.partition, piece.offsets
         start, settings = offsets.start, self._queue.settings
         if not (standing or piece.is_copied_whole):
@@ -232,7 +235,8 @@ class RetentionHolder:
 
     def _pick(self, sifted: Iterator[Sifted], gathered: _CopyBatches) -> Iterator[list[LogRecord]]:
         """Decode batch by batch, and yield the records of each batch of copies. Raises the error of a batch that cannot
-        be decoded if it is due to go to the dead-letter topic as a whole: such a batch is not copied. For threads."""
+        be decoded and still has to go to the dead-letter topic as one record: it cannot be copied, so retention has to
+        wait. May run in a thread."""
         for batch, offsets, error, stands in sifted:
             if error is not None and stands:
                 raise error
@@ -256,8 +260,8 @@ class RetentionHolder:
     # --- making room -------------------------------------------------------------------------------------------------
 
     async def _rewrite_if_worth_it(self, partition: int) -> None:
-        """Rewrite the copies of a partition if most may be of no use: copy the needed ones to the end, so that all
-        copies before them can be deleted."""
+        """Rewrite the copies of a partition if most of them may be of done records: append the needed ones anew, so
+        that all copies before them can be deleted."""
         copies = self.copies
         before_bytes = copies.size_bytes(partition)
         if before_bytes < max(MIN_REWRITTEN_BYTES, 2 * self._rewritten_bytes.get(partition, 0)):
@@ -284,16 +288,16 @@ class _Piece:
         self.now_ms = now_ms
         self.version = version
         self.is_void = False
-        """Whether the state with which the piece was begun has changed."""
+        """Whether `_version` has changed since the piece was begun."""
         self.is_copied_whole = False
         """Whether all records of the piece are copied, not only stalled ones."""
         self.end = offsets.start
-        """Offset below which the piece is read."""
+        """Offset up to which the piece has been read."""
         self.records = 0
         self.copied_to: list[int] = []
         """Last offset of each batch of copies."""
         self.max_bytes = max_bytes
-        """Maximum number of bytes of the log in the piece; 1: one read."""
+        """Maximum number of bytes of the log in the piece; 1: what one read returns."""
         self.left: set[bytes] | None = None
         """Keys of records that are neither done nor copied; None: not known."""
         self._size_bytes = 0
@@ -315,8 +319,8 @@ class _Piece:
 
     def again(self) -> None:
         """Shrink the piece for another attempt, because lanes became stalled while it was copied: a smaller piece takes
-        less time. In the smallest piece, only lanes with records there count; after `MAX_TRIES` attempts, the whole
-        piece is copied."""
+        less time. The smallest piece is copied again only if a lane with records in it became stalled. After
+        `MAX_TRIES` attempts, all its records are copied."""
         self._tries += self.max_bytes == 1
         self.is_copied_whole = self._tries >= MAX_TRIES
         smaller = self.max_bytes // 8
@@ -324,7 +328,8 @@ class _Piece:
 
 
 def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
-    """Return whether records of a piece have become stalled since it was begun, by the failures noted since then."""
+    """Add the failures noted since the piece was begun to `standing`. Return whether the piece has to be copied again
+    because of them."""
     is_new = False
     for record_id, key in noted.items():
         is_behind = partition_of(record_id) == piece.partition and offset_of(record_id) >= piece.end
@@ -339,7 +344,7 @@ def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | N
 
 
 class _CopyBatches:
-    """Gathers records of one partition into batches of copies; like any batch, each is of one generation."""
+    """Gathers records of one partition into batches of copies. All records of a batch are of one generation."""
 
     def __init__(self, generation_starts: Sequence[int]) -> None:
         self.records: list[LogRecord] = []

@@ -2,9 +2,10 @@
 
 A lane is stalled (it stands) when it is blocked or parked, when its head has failed, or when it waits for a time or for
 the dead-letter topic. The machine's index only has lanes that the scan has met since the last start, rewind or
-alteration, and has no keys of records in flight in a session. Retention and a rewind must not miss a lane. So they
-begin with the stored state: records that failed, and parked keys. If only the id of a record is stored, its key is read
-from the log. Not-before times are only in the log, so records that the scan has not met are read to find theirs.
+alteration, and has no keys of records in flight in a session. Retention and a rewind must not miss a stalled lane. So
+the search begins with the stored state: records that failed, and parked keys. If only the id of a record is stored, its
+key is read from the log. Not-before times are only in the log, so records that the scan has not met are read to find
+theirs.
 """
 
 from __future__ import annotations
@@ -47,20 +48,20 @@ class Standing:
     """A set of stalled records: all records of some lanes, by key, and some single records, by id."""
 
     def __init__(self, keying: Keying, lane_of: Callable[[bytes], bytes]) -> None:
-        """`keying`: to which lanes the records of the log belong. `lane_of` returns the split lane of a sub-lane, and
-        other lanes as they are."""
+        """`keying` decides which lane a record belongs to. `lane_of` returns the split lane of a sub-lane, and any
+        other lane itself."""
         self.keying = keying
         self._lane_of = lane_of
         self.keys: set[bytes] = set()
         self.record_ids: list[int] = []
         """Record ids, sorted."""
         self.delayed: dict[bytes, int] = {}
-        """Lanes in which `sift` found a record with a not-before time: until when they wait (wall clock, ms), by
-        key."""
+        """End of the wait (wall clock, ms), by key, for lanes in which `sift` found a record with a not-before time."""
         self.everything = False
         """Whether every record that is not done is stalled."""
         self.scanned = 0
-        """Offset below which `sift` finds no further lanes that wait for a time."""
+        """Offset up to which the scan has read. Lanes that wait for a time because of a record below it are known
+        already."""
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.record_ids or self.everything)
@@ -68,8 +69,8 @@ class Standing:
     def add_keys(self, keys: Iterable[bytes | None]) -> None:
         added = {key for key in keys if key is not None}
         for split in self.keying.splits.values():
-            # While a lane is being split or joined, its records may wait behind records of its sub-lanes, or these
-            # behind them.
+            # While a lane is being split or joined, its records may wait behind records of its sub-lanes, or the
+            # reverse.
             sub_lanes = split.sub_lanes()
             if split.key in added:
                 added.update(sub_lanes)
@@ -86,7 +87,7 @@ class Standing:
         return is_new
 
     def add(self, keys: Iterable[bytes], record_ids: Iterable[int]) -> None:
-        """Add keys and records, which may be many. For threads."""
+        """Add keys and records, which may be many. May run in a thread."""
         self.add_keys(keys)
         self.record_ids = sorted({*self.record_ids, *record_ids})
 
@@ -134,8 +135,8 @@ def sift(
     everything: bool = False,
     left: set[bytes] | None = None,
 ) -> Iterator[Sifted]:
-    """Yield the records at `offsets` that are not done and are stalled; with `everything`, all that are not done. For
-    threads.
+    """Yield the records at `offsets` that are not done and are stalled; with `everything`, all that are not done. May
+    run in a thread.
 
     A record whose not-before time is after `now_ms` is stalled, and so are the later ones of its key. `left` collects
     the keys of records that are neither done nor yielded.
@@ -212,7 +213,7 @@ class StalledRecords:
         self._keyed_by: Keying | None = None
         """Keying that the keys below were read with."""
         self._keys: dict[int, bytes | None] = {}
-        """Keys of records that were looked up, by record id."""
+        """Keys that the last call of `_keys_of` found, by record id."""
         self._delayed: dict[bytes, int] = {}
         """End of the delay (wall clock, ms) by key of the lane, for lanes that are delayed by a record that the scan
         had not met."""
@@ -220,7 +221,8 @@ class StalledRecords:
         """Range of offsets (from, to) that was read to find delayed lanes, by partition."""
 
     def keyed_by(self) -> Keying:
-        """Return the keying by which records belong to lanes. With another object, earlier results are void."""
+        """Return the keying by which records belong to lanes. When this returns another object, earlier results are
+        void."""
         return self._queue.splitting.keying
 
     # --- finding stalled records -------------------------------------------------------------------------------------
@@ -231,13 +233,14 @@ class StalledRecords:
         self._forget_other_keys()
         queue, stalled = self._queue, self._queue.stalled
         found = Standing(self.keyed_by(), self._queue.splits.lane_of)
-        # The scan goes on meanwhile. Records that it meets from now on are searched as if it had not met them.
+        # The scan may go on during this search. Its position at this moment decides which records are read from the
+        # log.
         spans = self._log.topic_by_id(self._topic_id).generations
         partitions = list(queue.done.partitions()) if len(spans) > 1 else [partition]
         positions = {each: queue.position(each) for each in partitions if queue.done.is_open(each)}
         scan = _Scan(spans, queue.admission.generation, positions)
         found.scanned = scan.positions.get(partition, 0)
-        # There may be a million entries: only copied here, and processed in a thread.
+        # There may be a million entries: they are only copied here, and processed in a thread.
         lists = [
             list(each)
             for each in (
@@ -260,7 +263,8 @@ class StalledRecords:
             keys, heads = await asyncio.to_thread(_of_lanes, lanes, unknown)
             unknown -= heads
             found.add_keys(keys)
-        # If a record lies behind `until` in this partition, the later records of its lane do, too.
+        # If a record lies behind `until` in this partition, so do the later records of its lane, and its key is not
+        # needed.
         end = record_id_of(partition, until)
         unknown = {record_id for record_id in unknown if partition_of(record_id) != partition or record_id < end}
         # `sift` itself finds the records of this range that have a not-before time.
@@ -293,9 +297,9 @@ class StalledRecords:
         return self._log.topic_by_id(self._topic_id).generation > 1
 
     async def _keys_of(self, record_ids: Iterable[int], partitions: Collection[int]) -> list[bytes | None]:
-        """Read the keys of records. A record that is gone from the log has no key. If a record cannot be read now, its
-        error is raised if it lies in `partitions`, or if growth of the topic may have moved its key there; else it has
-        no key."""
+        """Return the keys of records, read from the log. The key is None if a record is gone from the log or cannot be
+        decoded. If a record cannot be read for another reason, its error is raised if the record lies in `partitions`,
+        or if the topic has grown, because its key may then have records there; otherwise the record is left out."""
         settings, keying = self._queue.settings, self.keyed_by()
         wanted = set(record_ids)
         if settings.ordering is Ordering.SINGLE and not keying.splits:
@@ -312,17 +316,17 @@ class StalledRecords:
                 elif isinstance(record, LogRecord):
                     keys[record_id] = lane_key_of(record, settings, keying, partition_of(record_id))
                 elif isinstance(record, OffsetOutOfRangeError | InvalidRequestError):
-                    keys[record_id] = None  # A record that is gone or cannot be decoded has no lane.
+                    keys[record_id] = None  # The record is gone or cannot be decoded.
                 elif has_grown or partition_of(record_id) in partitions:
                     raise record
-        self._keys = keys  # Set only now: another call may have run meanwhile.
+        self._keys = keys  # Set after the reads, because another call may have run during them.
         return list(keys.values())
 
     # --- delayed lanes -----------------------------------------------------------------------------------------------
 
     async def _delayed_before(self, scan: _Scan, partition: int, start: int, until: int, now_ms: int) -> list[bytes]:
-        """Return the keys of lanes that are delayed in this part of the partition: their delaying record lies before
-        the part, and the scan had not met it."""
+        """Return the keys of lanes that wait for the not-before time of a record that the scan had not met and that
+        precedes this part of the partition: in the partition itself or, in an earlier generation, in another one."""
         await self._see(scan, partition, start, now_ms)
         later = [
             span
@@ -381,8 +385,8 @@ class StalledRecords:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def read(self, partition: int, start: int, until: int) -> AsyncGenerator[ReadResult, None]:
-        """Read a partition between two offsets, without stretches that are done. Leaves half of the time to other work.
-        Raises the error that prevents reading."""
+        """Read a partition between two offsets; skip stretches in which all records are done. After each read, sleep as
+        long as it took, to leave half of the time to other work. Raises the error that prevents reading."""
         loop = asyncio.get_running_loop()
         done = self._queue.done
         while (offset := offset_of(done.skip_full(record_id_of(partition, start)))) < until:

@@ -22,8 +22,8 @@ from logbroker.queues.scan.poison_batch import admit_undecodable
 _log = logging.getLogger(__name__)
 
 TURN_SECONDS: Final = 0.005
-"""Time after which admitting blocks yields to other tasks. Most blocks take microseconds. A block that must be read,
-for instance because it has gaps or records with stored state, takes milliseconds."""
+"""Time after which the admission of blocks yields to other tasks. Most blocks take microseconds. A block that must be
+read, for instance because it has gaps or records with stored state, takes milliseconds."""
 
 
 class Admitter:
@@ -74,7 +74,7 @@ class Admitter:
             await self._index_cache.load()
 
     def begin_index(self) -> None:
-        """Note that the index is built anew: everything will be admitted again."""
+        """Note that the index is empty, and all records will be admitted again."""
         self._begun = monotonic()
         self._is_made = False
         self._blocks = 0

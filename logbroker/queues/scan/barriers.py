@@ -1,9 +1,9 @@
 """Scan barriers. A waiter takes a barrier, and is served only when all records that were readable then are scanned.
 
 The scan is divided into rounds. A round is over when each of its partitions is scanned up to the end that it had when
-the round first read it. So a round ends however fast the partitions grow. Records that become readable meanwhile belong
-to the next round. A barrier is the number of a round: when this round is over, everything that was readable when the
-barrier was taken is scanned.
+the round first read it. So a round ends however fast the partitions grow. Records that become readable during a round
+belong to the next one. A barrier is the number of a round: when this round is over, everything that was readable when
+the barrier was taken is scanned.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Final
 NO_BARRIER: Final = 0
 """A barrier that has always passed."""
 _UNREAD: Final = -2
+"""Stands for the end of a partition that this round has not read yet."""
 _READING: Final = -1
+"""Stands for the end of a partition until the first read of this round has shown it."""
 
 
 class ScanBarriers:
@@ -46,7 +48,7 @@ class ScanBarriers:
 
     @property
     def rounds(self) -> int:
-        """Number of the present round; it grows by one with each finished round."""
+        """Number of the current round; it grows by one with each finished round."""
         return self._round
 
     @property
@@ -74,7 +76,7 @@ class ScanBarriers:
             self._ends[partition] = _UNREAD
 
     def reading(self, partition: int) -> None:
-        """Note that a partition is about to be read: the read may miss records that are noted from now on."""
+        """Note that a partition is about to be read. The read may miss records that `note` reports from now on."""
         if self._ends.get(partition) == _UNREAD:
             self._ends[partition] = _READING
         if partition in self._next:

@@ -30,7 +30,7 @@ class GenerationScan:
 
     @property
     def were_left(self) -> bool:
-        """Whether the queue's index was emptied: it is then in no generation until the scan begins one."""
+        """Whether the queue's index was emptied. The queue is then in no generation until the scan begins one again."""
         return self._queue.admission.generation != self.current
 
     @property
@@ -74,7 +74,7 @@ class GenerationScan:
 
     def end(self, partition: int) -> int:
         """Return the offset in a partition at which the next generation begins; 0 if the partition is not in the
-        present generation, for instance because the index is rebuilt from the first generation. Raises
+        current generation, for instance because the index is rebuilt from the first generation. Raises
         UnknownTopicError."""
         spans = self._engine.topic_by_id(self._topic_id).generations
         if partition >= sum(span.partitions for span in spans if span.generation == self.current):

@@ -1,4 +1,4 @@
-"""Splits hot lanes, and joins them when they are calm, as the settings of the queue group say."""
+"""Splits hot lanes, and joins their sub-lanes when these are calm, by the settings `split_*` of the queue group."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from logbroker.queues.state.splits import MAX_SPLITS
 
 
 class HotLanes:
-    """Watches the lanes of one queue group. The shell calls `look` every second or so."""
+    """Watches the lanes of one queue group. `Splitter.watch` calls `look` every second or so."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._hot: dict[bytes, float] = {}
-        """Since when (monotonic, s) lanes are hot, by key."""
+        """Time (monotonic, s) since which a lane is hot, by key."""
         self._calm: dict[bytes, float] = {}
-        """Since when the sub-lanes of automatic splits are calm, by key of the lane."""
+        """Time (monotonic, s) since which the sub-lanes of an automatic split are calm, by key of the lane."""
 
     @property
     def has_work(self) -> bool:
@@ -50,7 +50,8 @@ class HotLanes:
         return made, undone
 
     def _split_of(self, key: bytes, now: Moment) -> Split:
-        """Return the split for a hot lane. One that is being joined is split as before: its sub-lanes have records."""
+        """Return the split for a hot lane. A lane that is being joined is split as before, because its sub-lanes have
+        records."""
         settings, known = self._queue.settings, self._queue.splits.by_key.get(key)
         if known is not None:
             return Split(key, known.second, known.into, now.wall_ms, is_automatic=True)
@@ -74,5 +75,5 @@ class HotLanes:
         if not split.is_automatic or self._queue.splitting.state_of(split.key) != "split":
             return False
         lanes = [lane for lane in map(self._queue.lanes.get, split.sub_lanes()) if lane is not None]
-        # A lane that is joined while a record is held would stand as a whole.
+        # If the lane were joined while one of its sub-lanes is stalled, the whole lane would wait for that sub-lane.
         return sum(map(len, lanes)) <= split.into and not any(lane.state in HELD for lane in lanes)

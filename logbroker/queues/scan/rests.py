@@ -1,8 +1,9 @@
-"""Turns for the scans of unused queue groups: one group at a time looks for new records in the log.
+"""Turns for the scans of queue groups that nobody uses now: one group at a time looks for new records in the log.
 
 The cost of a look grows with the number of records that were appended since the last look of the group. All looks
 together therefore get a small share of the event loop, however many groups there are. A single group is hardly behind
-the log, but a thousand groups wait for their turns. If somebody needs a group, it is roused and does not wait.
+the log, but a thousand groups wait for their turns. A caller that needs a group rouses it, and does not wait for a
+turn.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ LOOK_SHARE: Final = 0.03
 LEAST_PAUSE_SECONDS: Final = 0.02
 """Shortest pause between two looks."""
 LONGEST_LOOK_SECONDS: Final = 1.0
-"""Longest time that other groups wait for one look, because a read may hold the look up."""
+"""Time after which the next group gets its turn, even if the last look is not over: a slow read may hold it up."""
 
 
 class Rests:

@@ -3,14 +3,14 @@
 The scan takes the generations of the topic in order (`generations.py`). Within a generation, the partitions take turns,
 with one read each.
 
-The scan keeps no copy of the queue's state: it goes on at the queue's position, and notices an emptied index by the
-queue's generation, which only the scan sets. After each read or call in a thread it checks both, and drops its results
-if the queue has moved on.
+The scan keeps no copy of the queue's state. It reads on from the queue's position. It notices by the queue's generation
+that the index was emptied: the queue is then in no generation until the scan begins one. After each read or call in a
+thread it checks both, and drops its results if the queue has moved on.
 
 A waiter takes a barrier (`barriers.py`) if it must not be served before everything readable now is scanned.
 
-A partition that cannot be scanned is stopped, and nobody waits for it. If the log cannot be read, it is tried again
-after pauses; otherwise when the settings change.
+A partition that cannot be scanned is stopped, and no waiter waits for it. A partition whose log cannot be read is tried
+again after pauses; a partition that was stopped for another reason, when the settings change.
 
 The scan of a group without workers and waiters rests before each look (`rests.py`), also before the first look after a
 start. A caller that needs the results of the scan rouses it.
@@ -52,11 +52,10 @@ from logbroker.types import PartitionKey, TopicId
 RETRY_SECONDS: Final = 0.1
 """Pause between two attempts to read if the engine is overloaded."""
 BARRIER_SECONDS: Final = 1.0
-"""Time that `reached` waits if necessary, even if its caller asked for a shorter wait, and the default of `catch_up`.
-The scan is rarely farther behind."""
+"""Default wait of `catch_up`, and the least time after which `reached` gives up. The scan is rarely farther behind."""
 
 _BREATHE: Final = 64
-"""Number of partitions taken from the index cache after which other tasks run."""
+"""Number of partitions that are taken from the index cache before other tasks run."""
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ class Scanner:
         is_needed: Callable[[], bool] = lambda: True,
     ) -> None:
         """`changed` is called after each step: more records may be ready, or a partition has stopped. `is_needed`
-        returns whether anybody waits for the results; if nobody does, the scan rests, and a newcomer must `rouse`
+        returns whether any caller waits for the results. If none does, the scan rests, and a new caller must `rouse`
         it."""
         self._engine = engine
         self._queue = queue
@@ -136,19 +135,19 @@ class Scanner:
             self.rouse()  # Before the first look, `_has_news` is always true.
 
     def rouse(self) -> None:
-        """End the rest, because somebody needs the results of the scan."""
+        """Let a resting scan go on, because a caller needs its results."""
         if self._turn is not None and not self._turn.done():
             self._turn.set_result(False)
 
     @property
     def is_resting(self) -> bool:
-        """Whether the scan rests: there may be more to scan that nobody has needed so far."""
+        """Whether the scan rests. There may then be more to scan that no caller has needed so far."""
         return self._turn is not None
 
     async def catch_up(self, wait_seconds: float = BARRIER_SECONDS) -> bool:
-        """Wait up to `wait_seconds` until the scan has reached everything that is readable now, for callers that only
-        look. Return whether the scan has reached it; `unscanned` counts the rest. If `wait_seconds` is 0, neither wait
-        nor rouse a resting scan."""
+        """Wait up to `wait_seconds` until the scan has reached everything that is readable now, for callers that report
+        on the group. Return whether the scan has reached it; `unscanned` counts what is left. If `wait_seconds` is 0,
+        neither wait nor rouse a resting scan."""
         barrier = self.barrier()
         if wait_seconds > 0 and not self.may_serve(barrier):
             await self._passed(barrier, wait_seconds)
@@ -164,7 +163,7 @@ class Scanner:
 
     def may_serve(self, barrier: int) -> bool:
         """Return whether everything that was readable when the barrier was taken is scanned, or the scan pauses. A
-        paused scan waits for room, which only serving makes."""
+        paused scan may go on only after records were handed out or settled, so waiting for it could last for ever."""
         return self.has_scanned(barrier) or not self._queue.wants_more
 
     def has_scanned(self, barrier: int) -> bool:
@@ -173,7 +172,7 @@ class Scanner:
 
     async def reached(self, barrier: int, wait_seconds: float, is_enough: Callable[[], bool] = lambda: False) -> float:
         """Wait until `may_serve` or `is_enough` returns true, at most for `wait_seconds` or BARRIER_SECONDS, whichever
-        is longer. Return the rest of `wait_seconds`."""
+        is longer. Return what is left of `wait_seconds`."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         await self._passed(barrier, max(wait_seconds, BARRIER_SECONDS), is_enough)
@@ -232,7 +231,7 @@ class Scanner:
             self._progress.set()
 
     async def _look(self, watch: Watch) -> None:
-        """Scan everything readable. If nobody needs the results yet, wait for a turn first."""
+        """Scan everything readable. If no caller needs the results yet, wait for a turn first."""
         is_turn = False
         if self._rests is not None and not (self._is_needed() or (self.looks and self._has_news())):
             self._turn = self._rests.join()
@@ -290,7 +289,7 @@ class Scanner:
                     self._due[partition] = None
                 else:
                     self._stop(partition, error)
-            # Reads from the page cache never wait.
+            # Reads from the page cache do not let other tasks run.
             await asyncio.sleep(0)
 
     def _next_due(self) -> int:
@@ -364,8 +363,8 @@ class Scanner:
             self._barriers.scanned_all(partition)
             return
         [result] = await self._engine.read([Read(self._topic_id, partition, position, MAX_READ_BYTES)])
-        # The topic may have grown meanwhile; records of the next generation become readable only once the growth is
-        # known.
+        # The topic may have grown during the read. Records of the next generation become readable only after
+        # `GenerationScan.end` knows of the growth.
         end = self._generations.end(partition)
         if not self._is_at(partition, position):
             return
@@ -390,7 +389,7 @@ class Scanner:
         return True
 
     def _jump(self, partition: int, position: int) -> None:
-        """Jump to the log start offset: retention took the records below it."""
+        """Jump to the log start offset, because retention has deleted the records below it."""
         start = self._engine.partition_facts(self._topic_id, partition).log_start_offset
         if position < start:
             self._queue.count_expired(partition, start)
@@ -415,7 +414,7 @@ class Scanner:
             if not self._is_at(partition, position):
                 return
             if keying is not self._queue.splitting.scan_keying:
-                break  # The piece has keys of before: it is decoded again.
+                break  # The piece has the keys of other splits: decode it again.
             if piece is None:
                 if position < end < result.next_offset:
                     # A gap of offsets extends past the end of the generation, and no later read would close it.
@@ -437,8 +436,8 @@ class Scanner:
                     _log.warning("a batch of %s goes to the dead-letter topic as it is: %s", name, error)
             elif piece.next_offset > position:
                 if position < result.log_start_offset:
-                    # The records are copies, or follow the last copy. Retention took all other records below the log
-                    # start.
+                    # The records are copies, or follow the last copy. Retention has deleted all other records below the
+                    # log start.
                     end = min(result.log_start_offset, piece.next_offset)
                     self._queue.count_expired(partition, end, piece.offsets)
                 self._admitter.admit(partition, piece)
@@ -471,7 +470,7 @@ class Scanner:
         self._awake.set()
 
     def _goes_on(self, partition: int) -> None:
-        """Note that a partition was read. If it was stopped, waiters wait for it again."""
+        """Note that a partition was read. If it was stopped, it is served again, and waiters wait for it."""
         if self.stopped.pop(partition, None) is not None:
             self._retries.pop(partition, None)
             self._due[partition] = None

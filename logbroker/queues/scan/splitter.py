@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class Splitter:
-    """Works for the splits of one queue group, on the event loop."""
+    """Moves records to sub-lanes, and watches for hot lanes, for one queue group. Runs on the event loop."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Splitter:
         self._hot_lanes = HotLanes(queue)
 
     def wake(self) -> None:
-        """Look whether there are records to move."""
+        """Wake `run` if there are records to move."""
         if self._queue.splitting.next_key() is not None:
             self._awake.set()
 
@@ -68,7 +68,7 @@ class Splitter:
                     await self._move_some(self._queue.splits.by_key[key])
                 except UnknownTopicError:
                     return
-                # Reads from the page cache never wait.
+                # Reads from the page cache do not let other tasks run.
                 await asyncio.sleep(0)
 
     async def watch(self) -> None:
@@ -112,8 +112,8 @@ class Splitter:
         self._changed()
 
     async def _look_up(self, split: Split, record_ids: Sequence[int]) -> tuple[dict[int, Moved], int]:
-        """Read the log from the first of these records on. Return the records of the sub-lanes, and the record id up to
-        which it was read. Raises the error that prevents it."""
+        """Read the log from the first of these records on. Return the records found for the sub-lanes, and the record
+        id up to which the log was read. Raises the error that prevents reading."""
         partition, offset = partition_of(record_ids[0]), offset_of(record_ids[0])
         topic_id = TopicId(self._queue.topic_id)
         [result] = await self._log.read([Read(topic_id, partition, offset, READ_BYTES)])
@@ -143,8 +143,8 @@ class Splitter:
 
 
 def _to_move(split: Split, record_ids: Sequence[int], found: dict[int, Moved], end: int) -> list[Moved]:
-    """Return the records before `end` at the front of a lane. One that was not found, for instance because the log no
-    longer has it, goes to the first sub-lane."""
+    """Return the records at the front of a lane, up to record id `end`, with their sub-lanes. A record that was not
+    found, for instance because the log no longer has it, goes to the first sub-lane."""
     first = split.sub_lane(0)
     begin = record_ids[0]
     moved: list[Moved] = []

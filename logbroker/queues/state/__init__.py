@@ -1,4 +1,4 @@
-"""The state of a queue group that survives a restart, as rows. Each module keeps one kind of row.
+"""The state of a queue group that survives a restart, as rows. Most modules keep one kind of row.
 
-It knows `model` and no I/O. Begin with `rows`, then `change_set`.
+The modules here import `model`, and do no I/O. Begin with `rows`, then `change_set`.
 """

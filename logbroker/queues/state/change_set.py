@@ -1,6 +1,6 @@
 """The changes of a queue since the last `take`: rows to store, and tasks for the code around the machine.
 
-The parts of a queue add their changes as they happen. So nobody has to ask parts that have not changed.
+The parts of a queue add their changes as they happen. So `take` need not ask parts that have not changed.
 """
 
 from __future__ import annotations

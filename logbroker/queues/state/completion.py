@@ -66,7 +66,7 @@ class RecordIds:
             page[index] |= 1 << (record_id & 7)
 
     def add_page(self, page_id: int, page: bytes | bytearray) -> None:
-        """Add the records of a bitmap, which no other code changes."""
+        """Add the records of a bitmap. The caller must not change the bitmap afterwards."""
         known = self.pages.get(page_id)
         if known is None:
             self.pages[page_id] = page if isinstance(page, bytearray) else bytearray(page)
@@ -147,7 +147,8 @@ class DoneRecords:
             self._dirty.add(page_id)
 
     def open(self, partition: int, start_offset: int) -> None:
-        """Begin to keep a partition. Everything below `start_offset` counts as done. Stored with the next rows."""
+        """Begin to keep a partition, in which all records below `start_offset` count as done. This is stored with the
+        next rows."""
         self._changes.sources[self] = None
         floor = record_id_of(partition, start_offset)
         self._floors[partition] = floor
@@ -221,16 +222,16 @@ class DoneRecords:
         return self._floors.keys()
 
     def floor(self, partition: int) -> int:
-        """Return the first offset that is not done, as far as it is scanned. May be ahead of the rows that are not
-        taken yet."""
+        """Return the first offset that is not done. Offsets without a record count as done once they are scanned. The
+        floor may be ahead of the rows until the next `take_rows`."""
         self._advance(partition)
         return self._floors[partition] & OFFSET_MASK
 
     def count(self) -> Steps[dict[int, int]]:
         """Count the offsets of each partition that are done, absent offsets included. The cost grows with the pages,
         not with the offsets."""
-        # A floor that moves on meanwhile has passed pages that are done completely. The bits below a floor in its own
-        # page are set.
+        # A floor that moves during the count passes only pages that are completely done. The bits below a floor in its
+        # own page are set.
         counts = {partition: floor & OFFSET_MASK & ~(PAGE_RECORDS - 1) for partition, floor in self._floors.items()}
         first_pages = {partition: floor >> PAGE_SHIFT for partition, floor in self._floors.items()}
         pages = [*self._pages, *self._full]

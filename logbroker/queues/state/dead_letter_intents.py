@@ -1,18 +1,18 @@
 """Records on their way to the dead-letter topic: intent, append, done.
 
-An intent is a row that names the record, the partition of the dead-letter topic, and the sequence under which the
-group's own producer id appends the record there. When the append is synced, one transaction marks the record as done
-and deletes the intent. After a crash between the two, the remaining intents are carried out again with the same
-sequences, and the deduplication of producers in the dead-letter topic drops the copies. The topic remembers the last
-five batches of a producer, so at most five intents per partition are outstanding. Further records wait for an intent,
-as heads of their lanes.
+An intent is a row that names the record, the partition of the dead-letter topic, and the number of the letter in that
+partition. The letter is appended under a producer id of the group, with a sequence that is computed from this number.
+When the append is synced, one transaction marks the record as done and deletes the intent. After a crash between the
+two, the remaining intents are carried out again with the same sequences, and the deduplication of producers in the
+dead-letter topic drops the copies. A partition remembers the last five batches of a producer, so at most five intents
+per partition are outstanding. Further records wait for an intent as heads of their lanes.
 
 A letter that the topic refuses is *set apart*: its intent then also names the producer under which it was sent, and all
 later letters of its partition continue under another producer, so that their sequences have no gap. The letter is no
 longer outstanding. It is sent again under its own producer and sequence. If the letter is in the topic already, the
 topic drops the copy. After a set-apart letter, its producer appends only letters that were sent together with it, so
-the topic does not forget the letter's sequence. A letter that is certainly not in the topic, and whose key has another
-partition there since the topic has grown, is set apart as well. Its intent then names the present partition.
+the topic does not forget the letter's sequence. A letter is also set apart if it is certainly not in the topic, and its
+key has another partition there since the topic has grown. Its intent then names the current partition.
 
     row     key                              value
     intent  b"d" partition (4) offset (8)    msgpack array: partition of the dead-letter topic, sequence; and, if it
@@ -116,7 +116,7 @@ class DeadLetters:
     # --- lanes -------------------------------------------------------------------------------------------------------
 
     def request(self, lane: Lane) -> None:
-        """Hold a lane until its head is in the dead-letter topic, or withdrawn."""
+        """Stall a lane until its head is in the dead-letter topic, or withdrawn."""
         record_id = lane.head
         lane.state = DEAD_LETTERING
         intent = self._intents.get(record_id)
@@ -138,8 +138,8 @@ class DeadLetters:
         return [waiting.lane for waiting in self._lanes.values()]
 
     def forget_lanes(self) -> None:
-        """Forget the lanes, because they are made anew. `request` is then called again for each lane whose head is on
-        its way."""
+        """Forget the lanes, because the index is rebuilt. `request` is called again for each lane whose head is on its
+        way."""
         self._lanes.clear()
         self._waiting.clear()
 
@@ -161,7 +161,7 @@ class DeadLetters:
         return iter(self._intents)
 
     def holds(self, letter: DeadLetter) -> bool:
-        """Return whether a letter is still to be carried out, and was not withdrawn meanwhile."""
+        """Return whether a letter still has its intent: it is not done, was not withdrawn, and was not routed anew."""
         intent = self._intents.get(letter.record_id)
         return intent is not None and (intent.partition, intent.sequence) == (letter.partition, letter.sequence)
 
@@ -176,7 +176,7 @@ class DeadLetters:
         return record_id not in self._unsettled
 
     def withdraw(self, record_id: int) -> None:
-        """Withdraw a record. The lane that waited for it is no longer held here."""
+        """Withdraw a record. The lane that waited for it is forgotten here."""
         self._lanes.pop(record_id, None)
         if record_id in self._intents:
             self._forget(record_id)

@@ -4,7 +4,7 @@
              value  msgpack array, the fields of `Failure` in their order
 
 Times are wall clock times, because the row outlives the monotonic clock. After a start a record waits for the
-remainder: min(the delay as it was set, due - now). So however the clock has stepped, the record waits at most its whole
+remainder: min(the delay as it was set, due - now). So even if the clock was changed, the record waits at most its whole
 delay once more.
 """
 
@@ -27,7 +27,7 @@ from logbroker.record.dead_letter import MAX_REASONS
 RETRYING: Final = 0
 BLOCKED: Final = 1
 PARKED: Final = 2
-"""If the lane has an ordering key, the lane has a row of its own, too."""
+"""If the record has an ordering key, its lane has a row of its own, too."""
 EXHAUSTED: Final = 3
 """The record is on its way to the dead-letter topic."""
 
@@ -70,7 +70,7 @@ class Failures:
         self._rows = ChangedRows(changes, partial(record_row_key, FAILURE_ROW), self.by_record_id.get)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
-        """Load the stored failures, except of records that the log no longer has. Raises CorruptLogError."""
+        """Load the stored failures, except those of records beyond the ends of the logs. Raises CorruptLogError."""
         for key, value in rows.items():
             if not key.startswith(FAILURE_ROW):
                 continue
@@ -99,7 +99,7 @@ class Failures:
         return known
 
     def delay(self, record_id: int, seconds: float, wall_ms: int) -> None:
-        """Let a failed record wait for this long."""
+        """Set how long a failed record waits for its next attempt."""
         failure = self.by_record_id[record_id]
         failure.state = RETRYING
         failure.delay_ms = int(seconds * 1000)

@@ -4,8 +4,8 @@ origin.
     row      key    b"b" partition (4) offset (8)
              value  msgpack array, the fields of `dead_letter.FirstOrigin`
 
-A row lasts until its record is done. The origin is kept here and not in a header of the record, because anybody may
-write to the topic, and records go back to it unchanged.
+A row lasts until its record is done. The origin is kept here and not in a header of the record, because any program may
+write such headers, and because records go back to their topic unchanged.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ class Origins:
 
     def __init__(self, changes: ChangeSet) -> None:
         self.by_record_id: dict[int, FirstOrigin] = {}
-        """Origins by the present ids of their records."""
-        """Read-only for other classes."""
+        """Origins by the record ids that the records have now. Read-only for other classes."""
         self._rows = ChangedRows(changes, partial(record_row_key, ORIGIN_ROW), self.by_record_id.get)
 
     def __len__(self) -> int:
         return len(self.by_record_id)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
-        """Load the stored origins, except of records that the log no longer has. Raises CorruptLogError."""
+        """Load the stored origins, except those of records beyond the ends of the logs. Raises CorruptLogError."""
         for row, value in rows.items():
             if row.startswith(ORIGIN_ROW):
                 record_id = record_id_in(row)

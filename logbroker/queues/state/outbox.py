@@ -7,7 +7,7 @@ An entry is stored in the same transaction as the acks of its settlement, and re
 and synced. The batches of one partition are a *stream*: they carry a producer id of the group and consecutive
 sequences, and are appended in the order of the settlements. The producer and the sequences last as long as the group
 runs. After a start, the remaining entries are renewed: batches that the log has already are dropped, and the others get
-stamps of the new run.
+a new producer id and new sequences.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ StreamKey = tuple[bytes, int]
 """Topic id and partition."""
 
 RETRY_SECONDS: Final = 5.0
-"""Time after which a worker whose settlement was refused is not expected to try again."""
+"""Time after which a refused settlement that was not tried again is forgotten."""
 _NUMBER_BYTES: Final = 8
 
 
@@ -39,7 +39,7 @@ class _Stream(msgspec.Struct):
 
 
 class _Refused(msgspec.Struct):
-    """The settlements with outputs for one topic that were refused, one after the other."""
+    """Refusals of settlements with outputs for one topic, none of which was accepted in between."""
 
     first_at: float
     last_at: float
@@ -59,11 +59,11 @@ class TransactionalOutbox:
 
     def __init__(self, changes: ChangeSet) -> None:
         self.producer: tuple[int, int] | None = None
-        """Producer id and epoch of streams that begin. Set it before the first `put`."""
+        """Producer id and epoch for new streams. Set it before the first `put`."""
         self.size_bytes = 0
         """Size of all batches in the outbox."""
         self.troubles: dict[bytes, str] = {}
-        """Reasons why topics take no outputs for now, by topic id."""
+        """Reasons why topics do not accept outputs now, by topic id."""
         self._refused: dict[bytes, _Refused] = {}
         self._entries: dict[int, OutboxEntry] = {}
         """Entries by number, in the order of their settlements."""
@@ -122,13 +122,13 @@ class TransactionalOutbox:
         self.size_bytes += _size_bytes(entry.outputs)
 
     def end_streams(self, topic_id: bytes) -> None:
-        """End the streams of a topic. The next batch of each partition begins a stream with the present producer."""
+        """End the streams of a topic. The next batch of each partition begins a stream with `producer`."""
         for stream in [stream for stream in self._streams if stream[0] == topic_id]:
             del self._streams[stream]
 
     def renew(self, entry: OutboxEntry, topic_id: bytes, outputs: Sequence[Output]) -> None:
         """Replace the outputs of an entry for one topic, after `end_streams`, by those that are still to be appended.
-        Renew entries in their order. They are sent once their rows are stored."""
+        Renew the entries in their order. Their outputs are sent once the rows are stored."""
         self.size_bytes -= _size_bytes(entry.outputs)
         others = [output for output in entry.outputs if output.topic_id != topic_id]
         entry.outputs = dict.fromkeys([*others, *map(self._stamped, outputs)])

@@ -1,4 +1,4 @@
-"""The records that may have been handed out before, and get the redelivered mark.
+"""Keeps which records may have been handed out before, and therefore get the redelivered mark.
 
 In this group epoch, the records that came back are known exactly. After a crash it is not known which records the
 workers had, so every record in the log gets the mark. A clean stop stores, for each partition, the offset below which
@@ -9,8 +9,9 @@ records that were done before a rewind. In a rewound partition, all records belo
     row      key    b"h"
              value  msgpack array: group epoch, map of partition -> offset
 
-The row is valid only while its epoch is that of the stored header, because an epoch that began later may have ended in
-any way. A broker hands out nothing before its header is committed, so a start that fails earlier invalidates nothing.
+The row is valid only while its epoch is that of the stored header. If a later epoch has begun, that epoch may have
+ended with a crash. A broker hands out nothing before its header is committed, so a start that fails earlier invalidates
+nothing.
 """
 
 from __future__ import annotations
@@ -85,13 +86,12 @@ class Redelivery:
             yield begun, end, False
 
     def mark(self, record_ids: Iterable[int]) -> None:
-        """Note that everything up to these records may have been handed out."""
+        """Note that each of these records, and all records before it in its partition, may have been handed out."""
         for record_id in record_ids:
             self.mark_below(record_id + 1)
 
     def mark_returned(self) -> None:
-        """Note that everything up to the records that came back may have been handed out, and forget the single
-        records."""
+        """Call `mark` for the records that came back, and forget the single records."""
         self.mark(self.returned)
         self.returned.clear()
         self.mark(self.noted.last_of_pages())
@@ -117,13 +117,13 @@ class Redelivery:
                 self.noted.add_page(page_id, page)
 
     def mark_below(self, record_id: int) -> None:
-        """Note that everything below a record, in its partition, may have been handed out."""
+        """Note that all records below this one, in its partition, may have been handed out."""
         partition = partition_of(record_id)
         self.marks[partition] = max(self.marks.get(partition, 0), record_id)
 
     def drop_a_mark(self, done: DoneRecords) -> None:
         """Drop the next mark if everything below it is done, and the next page if all its records are done. Otherwise
-        keep them for a later call. Each call looks at one of each, because there may be many."""
+        keep them for a later call. Each call examines one mark and one page, because there may be many."""
         for partition in self.marks:
             mark = self.marks.pop(partition)
             if not done.is_open(partition) or done.floor(partition) < offset_of(mark):

@@ -1,4 +1,4 @@
-"""Records with which an operator replaced others, for one queue group.
+"""Replacements: records that an operator set in the place of other records, for one queue group.
 
     row      key    b"r" partition (4) offset (8)
              value  msgpack array: timestamp in ms (-1: none), key, value, headers as arrays of name and value
@@ -45,7 +45,7 @@ class Replacements:
         self._rows = ChangedRows(changes, partial(record_row_key, REPLACEMENT_ROW), self._row_of)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
-        """Load the stored replacements, except of records that the log no longer has. Raises CorruptLogError."""
+        """Load the stored replacements, except those of records beyond the ends of the logs. Raises CorruptLogError."""
         for row, value in rows.items():
             if row.startswith(REPLACEMENT_ROW):
                 record_id = record_id_in(row)

@@ -88,9 +88,9 @@ class HeaderRow(msgspec.Struct, frozen=True, array_like=True):
     type: str
     topic_id: bytes
     group_epoch: int
-    """A number above all earlier receipts and tokens. It is also the first receipt of this epoch. Up to
-    `MAX_COUNTED_EPOCH` it comes from a broker that counted epochs from 1, and used them as the upper 19 bits of
-    receipts."""
+    """A number above all earlier receipts and tokens. It is also the first receipt of this epoch. A value up to
+    `MAX_COUNTED_EPOCH` was written by an older broker, which counted epochs from 1 and used them as the upper 19 bits
+    of receipts."""
 
 
 def record_row_key(kind: bytes, record_id: int) -> bytes:

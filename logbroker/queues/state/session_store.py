@@ -3,8 +3,8 @@
     row      key    b"y" BLAKE2b of the key (16)
              value  msgpack array: key, state
 
-Each state that is not empty has a row. A state outlives sessions, starts of the broker and rewinds. All states are in
-memory, so their number and size are bounded.
+Each state that is not empty has a row. A state lasts over the ends of sessions, restarts of the broker and rewinds. All
+states are in memory, so their number and size are bounded.
 """
 
 from __future__ import annotations

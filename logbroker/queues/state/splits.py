@@ -1,4 +1,4 @@
-"""The splits of a queue group's lanes. They outlive the broker.
+"""The stored splits of a queue group's lanes.
 
 row      key    b"x" BLAKE2b of the lane key (16)
          value  msgpack array, the fields of `Split` in their order

@@ -233,6 +233,7 @@ async def test_a_function_may_take_dead_letters_and_records_may_be_skipped(addre
     assert await stored(address, topic) == {0: (3, set())}
 
 
+@pytest.mark.prove
 async def test_memory_is_bounded_and_the_source_waits(address: str, topic: str) -> None:
     await create(address, topic, 1, [b"a"] * 300)
     release = asyncio.Event()
@@ -324,6 +325,7 @@ async def test_plain_functions_run_in_threads(address: str, topic: str) -> None:
     assert len(names) == 6
 
 
+@pytest.mark.prove
 async def test_a_stop_lets_running_handlers_end_and_gives_the_rest_back(address: str, topic: str) -> None:
     await create(address, topic, 1, [b"a", b"a", b"a"])
     book, begun = Book(), asyncio.Event()
@@ -343,6 +345,7 @@ async def test_a_stop_lets_running_handlers_end_and_gives_the_rest_back(address:
             await until(lambda: len(book.handled) >= 3)
 
 
+@pytest.mark.prove
 async def test_a_cancelled_run_cancels_handlers_and_commits_what_is_done(address: str, topic: str) -> None:
     await create(address, topic, 1, [b"a", b"b", b"c"])
     book = Book()
@@ -367,6 +370,7 @@ async def test_a_cancelled_run_cancels_handlers_and_commits_what_is_done(address
         assert await stored(address, topic) == {0: (1, {2})}
 
 
+@pytest.mark.prove
 async def test_records_of_a_key_stay_in_order_when_partitions_are_added(address: str, topic: str) -> None:
     keys: list[bytes | None] = [b"key %d" % (number % 20) for number in range(300)]
     await create(address, topic, 1, keys)
@@ -412,6 +416,7 @@ async def test_records_without_a_key_have_no_order(address: str, topic: str) -> 
     assert book.most_at_once == 10
 
 
+@pytest.mark.prove
 async def test_foreign_texts_beside_an_offset_count_as_none(address: str, topic: str) -> None:
     import grpc
 
@@ -525,6 +530,7 @@ async def test_a_failure_is_logged_with_its_record(address: str, topic: str, cap
     assert f"attempt 1 of offset 0 of {topic}-0, key b'a' failed: ValueError: no such customer" in caplog.text
 
 
+@pytest.mark.prove
 async def test_a_consumer_that_a_convoy_has_left_can_be_collected(address: str, topic: str) -> None:
     await create(address, topic, 1, [b"a"])
     book = Book()
@@ -544,6 +550,7 @@ async def test_a_consumer_that_a_convoy_has_left_can_be_collected(address: str, 
     assert left() is None
 
 
+@pytest.mark.prove
 async def test_offsets_are_committed_even_if_the_broker_has_no_room_for_texts(
     topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -238,6 +238,7 @@ async def source_of(kind: str, of: str, address: str, topic: str) -> AsyncIterat
             yield member
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("error", [*ODD, TypeError])
 @pytest.mark.parametrize("of", ["consumer", "worker"])
 @pytest.mark.parametrize("kind", TWINS)
@@ -375,6 +376,7 @@ async def test_handlers_that_hang_do_not_keep_the_program_alive(kind: str) -> No
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.prove
 async def test_a_stop_gives_handlers_the_time_to_drain_once() -> None:
     release = threading.Event()
     drain_seconds = 4.0
@@ -527,6 +529,7 @@ class BrokerAwayError(LogbrokerError):
     retriable = True
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("of", ["consumer", "worker"])
 @pytest.mark.parametrize("kind", TWINS)
 async def test_a_key_waits_while_its_dead_letter_cannot_be_sent(address: str, topic: str, kind: str, of: str) -> None:
@@ -584,6 +587,7 @@ async def queue_of(address: str, topic: str) -> None:
         await admin.create_queue(topic, topic, settings, start="earliest")
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("kind", TWINS)
 async def test_the_leases_of_records_that_wait_are_extended_for_as_long_as_they_wait(
     address: str, topic: str, kind: str
@@ -623,6 +627,7 @@ async def test_the_leases_of_records_that_wait_are_extended_for_as_long_as_they_
     assert (counts.acked, counts.nacked, counts.ready, counts.in_flight) == (6, 0, 0, 0)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("kind", TWINS)
 async def test_records_whose_leases_are_lost_make_room_for_others(address: str, topic: str, kind: str) -> None:
     """They come again, and neither their copies nor the worker's credit pile up."""

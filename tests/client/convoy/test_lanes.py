@@ -35,6 +35,7 @@ def play(seed: int, monkeypatch: pytest.MonkeyPatch) -> Simulation:
     return simulation
 
 
+@pytest.mark.prove
 @pytest.mark.twice
 def test_the_promises_hold_in_any_order_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     first = random.randrange(1 << 30)

@@ -1,5 +1,5 @@
-"""The performance of convoys: records per second while each takes its time, beside one record at a time, and the cost
-of a record that takes none."""
+"""The performance of convoys: records per second when each record takes some time, compared with a loop that handles
+one record at a time; and the CPU time per record with handlers that do nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUE: Final = b"." * 100
 
 @asynccontextmanager
 async def _filled(setup: Setup, records: int, keys: int) -> AsyncIterator[str]:
-    """Run a broker with so many records. Yield its address."""
+    """Run a broker with `records` records of `keys` keys. Yield its address."""
     with (
         tempfile.TemporaryDirectory(prefix="logbroker-bench-", dir=setup.directory) as directory,
         embedded(Path(directory, "broker")) as broker,

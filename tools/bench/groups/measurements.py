@@ -215,7 +215,7 @@ async def commits(setup: Setup, *, members: int, seconds: float) -> list[Row]:
     ]
 
 
-# --- those who are not concerned -------------------------------------------------------------------------------------
+# --- members that a rebalance does not concern -----------------------------------------------------------------------
 
 
 async def disturbance(setup: Setup, *, partitions: int, changes: int) -> list[Row]:

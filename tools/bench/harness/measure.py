@@ -244,8 +244,8 @@ async def consume_records(setup: Setup, *, records: int, value_bytes: int, parti
 
 
 async def consume_merged(setup: Setup, *, records: int, value_bytes: int, partitions: int) -> Row:
-    """Measure the same for `Consumer.merged`, which reads all partitions as one stream in order. The ceiling is a loop
-    over the consumer, which reads them side by side."""
+    """Measure how fast `Consumer.merged` reads and decodes the records of `produce_records`, all partitions as one
+    stream in order. The ceiling is a loop over the consumer, which reads them side by side."""
     with _servers(msgspec.structs.replace(setup, ceiling=False)) as (address, _):
         await _fresh_topic(address, partitions, "written")
         await _send_records(address, records, value_bytes)

@@ -36,7 +36,7 @@ async def recovery(
     order.
 
     Before each start, about `unsynced_megabytes` are appended in batches of `batch_bytes`. The name of the row says how
-    many are above the recovery points: fewer if the broker stored recovery points early (`NO_CHECKPOINTS_SECONDS`).
+    much lies above the recovery points: less if the broker stored recovery points early (`NO_CHECKPOINTS_SECONDS`).
     Between these starts, an empty broker that was killed is started, too. With `cold`, no byte of the directory is in
     the page cache, otherwise as much of it as fits in memory.
     """

@@ -96,7 +96,7 @@ async def pipeline(setup: Setup, *, ordering: str, keys: int, records: int, work
     ]
 
 
-# --- what waits ------------------------------------------------------------------------------------------------------
+# --- waiting records -------------------------------------------------------------------------------------------------
 
 
 async def backlog(setup: Setup, *, sizes: Sequence[int], keys: int, deliveries: int) -> list[Row]:
@@ -131,7 +131,7 @@ async def backlog(setup: Setup, *, sizes: Sequence[int], keys: int, deliveries: 
     ]
 
 
-# --- one key that stands ---------------------------------------------------------------------------------------------
+# --- a blocked key ---------------------------------------------------------------------------------------------------
 
 
 async def blocked(setup: Setup, *, waiting: int, keys: int, records_per_second: int) -> list[Row]:

@@ -33,7 +33,7 @@ about 20 ms."""
 
 @contextmanager
 def running_broker(setup: Setup, records: int = 0) -> Iterator[EmbeddedBroker]:
-    """Run a broker that is going to hold so many records. Raises DiskFullError if there is no room for them."""
+    """Run a broker that is going to hold `records` records. Raises DiskFullError if there is no room for them."""
     setup.check_room(records * _RECORD_BYTES)
     with (
         tempfile.TemporaryDirectory(prefix="logbroker-bench-", dir=setup.directory) as directory,
@@ -56,9 +56,9 @@ async def until(admin: QueueAdmin, group: str, reached: Callable[[QueueDescripti
 
 
 async def work_off(admin: QueueAdmin, address: str, group: str, *, workers: int, records: int, out: str = "") -> float:
-    """Let worker processes take and acknowledge all records of a queue group and, with `out`, send each to this topic
-    with its ack. Return the seconds from the first delivery to the last sync. Raises LogbrokerError unless every record
-    was delivered once."""
+    """Let worker processes take and acknowledge all records of a queue group. With `out`, each ack also sends the
+    record to this topic. Return the seconds from the first delivery to the last sync. Raises LogbrokerError unless
+    every record was delivered once."""
     kind = ("sender", address, group, PREFETCH, out) if out else ("worker", address, group, PREFETCH)
     with ExitStack() as stack:
         children = [stack.enter_context(start_child(*kind)) for _ in range(workers)]

@@ -60,7 +60,6 @@ async def urgent(setup: Setup, *, waiting: int, workers: int, works_ms: Sequence
     Each round sends `count` such records, one at a time. The broker's timestamp is in whole milliseconds, so a result
     may be up to 1 ms too high. The last rows are the broker's CPU time per delivery, with the acks and the urgent
     sends.
-
     """
     plans = [
         _Plan(f"{workers} workers that spend {work_ms:g} ms on each record{beside}", work_ms, bool(beside), {}, [])

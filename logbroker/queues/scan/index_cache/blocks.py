@@ -1,4 +1,4 @@
-"""The blocks in a queue group's index cache, by partition, and the number of bytes that they take in each file."""
+"""The list of blocks in a queue group's index cache, by partition, and the bytes that they take in each file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Blocks:
             self._cut(partition, 0, bisect_right(blocks, offset, key=_next_offset))
 
     def drop_files(self, numbers: Container[int]) -> None:
-        """Drop the blocks that lie in some files. Looks at all blocks."""
+        """Drop the blocks that lie in some files. Examines all blocks."""
         for block in [block for block in self if block.file in numbers]:
             self.drop(block)
 

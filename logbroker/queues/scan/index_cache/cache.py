@@ -47,7 +47,8 @@ _log = logging.getLogger(__name__)
 
 BLOCK_RECORDS: Final = 4096
 MIN_BLOCK_RECORDS: Final = 256
-"""Minimum number of records for which a checkpoint writes a block. Fewer stay gathered, unless too many are."""
+"""Minimum number of records for which a checkpoint writes a block. Fewer stay in memory, unless MAX_GATHERED_RECORDS is
+reached."""
 MAX_GATHERED_RECORDS: Final = 131_072
 """Maximum number of gathered records of all partitions that are not written yet: some MiB."""
 MAX_BYTES: Final = 4 << 30
@@ -56,7 +57,7 @@ SLACK_BYTES: Final = 64 << 20
 """Blocks of done records may take as many bytes as all other blocks, plus this number."""
 CHECKPOINT_SECONDS: Final = 5.0
 PART_BLOCKS: Final = 512
-"""Blocks of a checkpoint that are written in one step."""
+"""Number of blocks of a checkpoint that are written in one step."""
 
 
 class IndexCache:
@@ -70,14 +71,14 @@ class IndexCache:
         self._topic_id = TopicId(queue.topic_id)
         self._files = IndexCacheFiles(data_dir, group_id)
         self._settings: QueueGroupSettings | None = None
-        """Settings at the last look."""
+        """Settings at the last call of `_is_current`."""
         self._keying: Keying | None = None
-        """Keying at the last look."""
+        """Keying at the last call of `_is_current`."""
         self._keyed_by = ("", "")
         """Fingerprint of the keying of the blocks in this cache."""
         self._blocks = Blocks()
         self._lent = Blocks()
-        """Blocks that were lent to the index. Their files stay until their records are done: it may still read them."""
+        """Blocks that the index may still read. Their files stay until the records of the blocks are done."""
         self._damaged: list[BlockSummary] = []
         """Damaged blocks that a thread has found and that are still in `_blocks`."""
         self._gathered: dict[int, GatheredBlock] = {}
@@ -105,7 +106,7 @@ class IndexCache:
         self._is_loaded = True
 
     def _take_over(self, checkpoint: Checkpoint | None) -> None:
-        # The group may have changed its keys since the last part, or be gone.
+        # The keying may have changed since the last part, or the group may be deleted.
         if checkpoint is not None and self._is_current() and not self._is_off and self._fits(checkpoint):
             for block in checkpoint.blocks:
                 self._blocks.put(block)
@@ -139,7 +140,7 @@ class IndexCache:
         if (summary.generation, summary.leader_epoch) != (generation, facts.leader_epoch):
             return None
         if not facts.log_start_offset <= summary.first_offset <= summary.next_offset <= facts.high_watermark:
-            return None  # Retention has taken some of it.
+            return None  # Retention has deleted some of its records.
         if self._queue.settings.ordering is Ordering.NONE:
             self._lent.put(summary)
         return Block(
@@ -259,8 +260,7 @@ class IndexCache:
         self._written = changes
 
     def _remove_unused(self) -> None:
-        """Forget blocks whose records are done, and the oldest blocks if all blocks together take too many bytes.
-        Raises OSError.
+        """Forget blocks whose records are done, and the oldest blocks if the files take too many bytes. Raises OSError.
 
         The previous checkpoint may name files that are removed: a missing file does no harm.
         """

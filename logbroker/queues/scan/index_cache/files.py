@@ -17,7 +17,7 @@ from logbroker.private_files import DIRECTORY_MODE, FILE_MODE, remove_directory
 DIRECTORY: Final = "queue-index"
 """Folder in the data directory, with one directory per queue group."""
 SUFFIX: Final = ".index"
-"""Suffix of a group's directory name. It is needed because a group may be named `..`."""
+"""Suffix of a group's directory name. Without it, a group named `..` would get the data directory itself."""
 FILE_BYTES: Final = 32 * 1024 * 1024
 """Approximate size of one file of blocks."""
 

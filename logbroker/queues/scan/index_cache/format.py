@@ -70,8 +70,8 @@ class BlockSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     partition: int
     generation: int
     leader_epoch: int
-    """Leader epoch of the partition when the block was written. If the log was cut since then, its epoch is another,
-    and the block is ignored."""
+    """Leader epoch of the partition when the block was written. If the log was truncated since then, its leader epoch
+    has changed, and the block is ignored."""
     first_offset: int
     next_offset: int
     counts: list[int]
