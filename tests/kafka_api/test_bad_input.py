@@ -112,7 +112,7 @@ WHOLE = [data for _, _, data in frames()]
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=examples(60, 3000))
+@settings(max_examples=examples(40, 2000))
 def test_damaged_requests_are_answered_or_end_the_connection(broker: EmbeddedBroker, seed: int) -> None:
     chance = random.Random(seed)
     whole = [
