@@ -21,6 +21,7 @@ from logbroker.clock import Clock
 from logbroker.consumer_groups.assignors import AssignableTopic
 from logbroker.consumer_groups.generations import NO_BOUND, Generations, ToldPosition, TopicLogs
 from logbroker.consumer_groups.group import Group
+from logbroker.consumer_groups.group_shell import GroupShell, in_turns, is_small
 from logbroker.consumer_groups.membership import (
     AssignedOffsets,
     Channel,
@@ -34,32 +35,20 @@ from logbroker.consumer_groups.messages import Assignment, Fenced, Join, Joined,
 from logbroker.consumer_groups.offsets import (
     CommitOutcome,
     EndOffset,
-    Failures,
     Floors,
     OffsetTable,
     StagedOffsets,
     TopicCommit,
 )
-from logbroker.consumer_groups.rows import HEADER_ROW, KEY_ORDER
+from logbroker.consumer_groups.rows import KEY_ORDER
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import DiskUse, StateEvent
-from logbroker.errors import (
-    GroupNotEmptyError,
-    LogbrokerError,
-    MemberReplacedError,
-    UnknownGroupError,
-    UnknownMemberError,
-)
-from logbroker.group_runtime.group_commit import GroupCommit
+from logbroker.errors import LogbrokerError, MemberReplacedError, UnknownMemberError
 from logbroker.group_runtime.group_store import GroupStore
-from logbroker.group_runtime.timer import Timer
-from logbroker.pacing import Pace
 from logbroker.types import TopicId
 
 LOOK_SECONDS: Final = 2.0
 """Interval at which partitions that a generation waits for are checked, because logs do not report their changes."""
-SLICE_PARTITIONS: Final = 500
-"""Number of partitions that are staged in one go."""
 
 
 class _ToRead(msgspec.Struct, gc=False):
@@ -78,7 +67,7 @@ class _Step(NamedTuple):
     messages: Sequence[_Addressed]
 
 
-class Coordinator:
+class Coordinator(GroupShell[Group]):
     """One group. It runs on the event loop, with one transaction at a time."""
 
     def __init__(
@@ -93,27 +82,15 @@ class Coordinator:
         on_rebalanced: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """`on_rebalanced` is called with the time that a rebalance took."""
-        self.group_id = group_id
+        super().__init__(group_id, machine, offsets, store, clock, end_offset)
         self._on_rebalanced = on_rebalanced
-        self.machine = machine
-        self.offsets = offsets
-        self._store = store
-        self._clock = clock
-        self._end_offset = end_offset
         self.generations = Generations(logs, offsets.of_topic)
-        self._loop = asyncio.get_running_loop()
         self._links: dict[str, MemberLink] = {}
         self._floors: dict[str, Floors] = {}
         self._events: list[StateEvent] = []
         self._messages: list[_Addressed] = []
-        self._commits = GroupCommit(f"group {group_id}", store, self._step, self._on_synced, lambda error: None)
-        self._is_time = False
-        self._timer = Timer(self._on_time)
         self._look: asyncio.TimerHandle | None = None
         """Timer of the next check of the partitions that generations wait for."""
-        self._frozen = False
-        self._topic_ids: Set[TopicId] | None = None
-        """Ids of the existing topics, if offsets of other topics have to be dropped."""
         for member in machine.members():
             self._floors[member.member_id] = offsets.loaded_floors(member.taken)
         self._arm()
@@ -191,10 +168,10 @@ class Coordinator:
     ) -> None:
         """Run `commit`, for a number of partitions that may be large. Other inputs may come in between; if they end the
         member, the rest of the commit is refused."""
-        if _is_small(topics):
+        if is_small(topics):
             self.commit(link, correlation_id, epoch, topics)
             return
-        outcomes = await _in_turns(topics, lambda part: self._stage_of_member(link, epoch, part))
+        outcomes = await in_turns(topics, lambda part: self._stage_of_member(link, epoch, part))
         self._answer_commit(link, correlation_id, outcomes)
 
     def _stage_of_member(
@@ -205,7 +182,7 @@ class Coordinator:
                 raise UnknownMemberError(f"{link.member_id} is no member of group {self.group_id} any more: join anew")
             self.machine.heartbeat(link.member_id, self._loop.time(), polled=False)
             self.machine.committable_partitions(link.member_id, epoch)
-            self._store.check_room(DiskUse.USES_RESERVE)
+            self.store.check_room(DiskUse.USES_RESERVE)
         except LogbrokerError as error:
             return [error.as_value()] * len(topics)
         outcomes = self._stage(topics, self._floors[link.member_id])
@@ -222,80 +199,20 @@ class Coordinator:
         else:
             link.channel.send(done)
 
-    async def commit_offsets(self, topics: Sequence[TopicCommit | LogbrokerError]) -> list[CommitOutcome]:
-        """Commit offsets for a program that is not a member. The offsets may go back. Returns when they are synced.
-
-        Raises GroupNotEmptyError or DiskFullError.
-        """
-        self._store.check_room(DiskUse.USES_RESERVE)
-        self.machine.detached_change()
-        if _is_small(topics):
-            outcomes = self._stage(topics, None)
-        else:
-            outcomes = await _in_turns(topics, self._stage_detached)
-        await self._commits.synced(None)
-        return outcomes
-
-    def _stage_detached(self, topics: Sequence[TopicCommit | LogbrokerError]) -> list[CommitOutcome]:
-        """Stage a part of a commit, unless members have joined since the commit began."""
-        try:
-            self.machine.detached_change()
-        except GroupNotEmptyError as error:
-            return [error.as_value()] * len(topics)
-        return self._stage(topics, None)
-
-    def _stage(self, topics: Sequence[TopicCommit | LogbrokerError], floors: Floors | None) -> list[CommitOutcome]:
-        now_ms = self._clock.wall_ms()
-        stage, end_offset = self.offsets.stage, self._end_offset
-        return [
-            topic if isinstance(topic, LogbrokerError) else stage(topic, floors, end_offset, now_ms) for topic in topics
-        ]
-
     # --- the group ---
-
-    @property
-    def is_active(self) -> bool:
-        """Whether the group has members, or offsets that may be on their way to the store."""
-        return bool(len(self.machine)) or self._commits.is_running
 
     def topics_changed(self, topics: Mapping[str, AssignableTopic], topic_ids: Set[TopicId]) -> None:
         """Use the given topics and ids. No other topics exist."""
         self.machine.topics_changed(topics)
         self.generations.topics_changed()
-        if self.is_active or not self.offsets.topic_ids() <= topic_ids:
-            self._topic_ids = topic_ids
-            self._commits.request()
-
-    def is_expired(self, retention_ms: int) -> bool:
-        """Return whether the group has had no members and no commits for this long, by the wall clock."""
-        if self.is_active:
-            return False
-        last_used_ms = max(self.machine.empty_since_ms, self.offsets.last_commit_ms)
-        return last_used_ms + retention_ms <= self._clock.wall_ms()
-
-    async def delete(self) -> None:
-        """Delete everything stored. Raises GroupNotEmptyError. Nobody may join during this call or after it."""
-        if len(self.machine):
-            raise GroupNotEmptyError(
-                f"the group has members ({len(self.machine)}): stop them, or wait until their time is over"
-            )
-        await self.settle()
-        # From here on, the rows may belong to the next group with this name.
-        self.freeze()
-        self._commits.close(UnknownGroupError(f"group {self.group_id} was deleted"))
-        await self._store.delete([StateEvent(HEADER_ROW, None), *self.offsets.drop_topics(lambda _: False)])
+        self.drop_topics(topic_ids)
 
     def freeze(self) -> None:
         """Stop timeouts, because the broker stops: members do not expire any more, and a broken stream is not their
         fault."""
-        self._frozen = True
-        self._timer.stop()
+        super().freeze()
         if self._look is not None:
             self._look.cancel()
-
-    async def settle(self) -> None:
-        """Wait for the running transactions."""
-        await self._commits.settle()
 
     # --- steps ---
 
@@ -321,9 +238,7 @@ class Coordinator:
         if self._is_time:
             self._is_time = False
             self.machine.tick(now)
-        if self._topic_ids is not None:
-            self._events += self.offsets.drop_topics(self._topic_ids.__contains__)
-            self._topic_ids = None
+        self._events += self._drop_topics_now()
         self.machine.rebalance(now)
         self._take_outputs()
         self._on_rebalanced(self._loop.time() - now)
@@ -392,53 +307,9 @@ class Coordinator:
         self._look = None
         self._follow_generations()
 
-    # --- time ---
-
-    def _arm(self) -> None:
-        self._timer.arm(self.machine.deadline())
-
-    def _on_time(self) -> None:
-        # Usually all members were heard from meanwhile, and no step is needed. A step and its task for each heartbeat
-        # would be the main cost of idle members.
-        if self.machine.is_due(self._loop.time()):
-            self._is_time = True
-            self._commits.request()
-        else:
-            self._arm()
-
 
 def _took_some(topic: TopicCommit | LogbrokerError, outcome: CommitOutcome) -> bool:
     """Return whether the commit of some partition of the topic was accepted."""
     if isinstance(topic, LogbrokerError) or isinstance(outcome, LogbrokerError):
         return False
     return len(outcome) < len(topic.partitions)
-
-
-def _is_small(topics: Sequence[TopicCommit | LogbrokerError]) -> bool:
-    partitions = sum(len(topic.partitions) for topic in topics if isinstance(topic, TopicCommit))
-    return len(topics) + partitions <= SLICE_PARTITIONS
-
-
-async def _in_turns(
-    topics: Sequence[TopicCommit | LogbrokerError],
-    stage: Callable[[Sequence[TopicCommit | LogbrokerError]], list[CommitOutcome]],
-) -> list[CommitOutcome]:
-    """Stage a commit in several turns."""
-    pace = Pace()
-    outcomes: list[CommitOutcome] = []
-    for topic in topics:
-        if isinstance(topic, LogbrokerError) or len(topic.partitions) <= SLICE_PARTITIONS:
-            outcomes += stage((topic,))
-            await pace.step(5 if isinstance(topic, LogbrokerError) else 5 + 2 * len(topic.partitions))
-            continue
-        failures: Failures = []
-        for start in range(0, len(topic.partitions), SLICE_PARTITIONS):
-            part = topic.part(start, start + SLICE_PARTITIONS)
-            (outcome,) = stage((part,))
-            if isinstance(outcome, LogbrokerError):
-                failures += [(number, outcome) for number in part.partitions]
-            else:
-                failures += outcome
-            await pace.step(2 * len(part.partitions))
-        outcomes.append(failures)
-    return outcomes

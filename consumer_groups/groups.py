@@ -8,11 +8,16 @@ import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from functools import cache
-from typing import Final
+from typing import Final, TypeVar
 
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.assignors import AssignableTopic
+from logbroker.consumer_groups.classic.classic_coordinator import ClassicCoordinator
+from logbroker.consumer_groups.classic.group import ClassicGroup
+from logbroker.consumer_groups.classic.member import MAX_BYTES, MemberBudget
+from logbroker.consumer_groups.classic.messages import ClassicJoin, ClassicJoined
+from logbroker.consumer_groups.classic.rows import is_classic
 from logbroker.consumer_groups.coordinator import Coordinator
 from logbroker.consumer_groups.group import Group
 from logbroker.consumer_groups.membership import Channel, MemberLink
@@ -25,13 +30,18 @@ from logbroker.errors import (
     LogbrokerError,
     OverloadedError,
     UnknownGroupError,
+    UnknownMemberError,
     UnknownTopicError,
     WrongGroupTypeError,
+    quoted,
 )
 from logbroker.group_runtime.group_store import GroupStore, check_group_id, reading_rows, stored_group_ids
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
+
+AnyGroup = Coordinator | ClassicCoordinator
+_G = TypeVar("_G", Coordinator, ClassicCoordinator)
 
 EXPIRY_CHECK_SECONDS: Final = 60.0
 EXPIRY_CHECKS_PER_RETENTION: Final = 4
@@ -104,7 +114,8 @@ class Groups:
         self._store = store
         self._loop = asyncio.get_running_loop()
         self._offset_budget = OffsetBudget(config.max_offsets_bytes, config.max_group_offsets_bytes)
-        self._groups: dict[str, Coordinator] = {}
+        self._member_budget = MemberBudget(MAX_BYTES)
+        self._groups: dict[str, AnyGroup] = {}
         self._deletions: dict[str, asyncio.Task[None]] = {}
         self._topics = _AssignableTopics(engine)
         self._topic_ids = _TopicIds(engine)
@@ -129,13 +140,21 @@ class Groups:
         """Return whether the id belongs to a consumer group."""
         return group_id in self._groups
 
-    def group(self, group_id: str) -> Coordinator:
+    def group(self, group_id: str) -> AnyGroup:
         """Return the group. Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
         found = self._groups.get(group_id)
         if found is None:
             self._check_new_id(group_id)
             raise UnknownGroupError(f"there is no group {group_id}; a group begins with its first member or commit")
         return found
+
+    def classic_group(self, group_id: str) -> ClassicCoordinator:
+        """Return the classic group of a member. Raises InvalidGroupIdError, or UnknownMemberError if it is none."""
+        found = self._groups.get(group_id)
+        if isinstance(found, ClassicCoordinator):
+            return found
+        check_group_id(group_id)
+        raise UnknownMemberError(f"there is no classic group {group_id}, and so no such member: join first")
 
     # --- changes ---
 
@@ -145,11 +164,25 @@ class Groups:
         Raises InvalidGroupIdError, WrongGroupTypeError, OverloadedError, DiskFullError, or the errors of
         `Coordinator.join`.
         """
-        group = await self._group_or_new(group_id)
+        group = await self._group_of_type(group_id, Coordinator)
         self._store.check_room(DiskUse.USES_RESERVE)
         membership = group.join(join, channel)
         self._groups[group_id] = group
         return membership
+
+    async def join_classic(self, group_id: str, join: ClassicJoin) -> ClassicJoined:
+        """Join a group by the classic protocol; returns when the generation begins. The first member creates the group.
+
+        Raises InvalidGroupIdError, WrongGroupTypeError, OverloadedError, DiskFullError, or the errors of
+        `ClassicCoordinator.join`.
+        """
+        if join.member_id and group_id not in self._groups and group_id not in self._deletions:
+            self._check_new_id(group_id)
+            raise UnknownMemberError(f"there is no group {group_id}, and so no such member: join without an id")
+        group = await self._group_of_type(group_id, ClassicCoordinator)
+        answer = group.join(join)
+        self._groups[group_id] = group
+        return await answer
 
     async def commit_offsets(
         self, group_id: str, topics: Sequence[TopicCommit | LogbrokerError]
@@ -158,8 +191,35 @@ class Groups:
 
         Raises InvalidGroupIdError, WrongGroupTypeError, OverloadedError, DiskFullError or GroupNotEmptyError.
         """
-        group = await self._group_or_new(group_id)
+        group = await self._group_or_new(group_id, Coordinator)
         self._groups[group_id] = group
+        return await group.commit_offsets(topics)
+
+    async def commit_classic(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str,
+        generation: int,
+        topics: Sequence[TopicCommit | LogbrokerError],
+    ) -> list[CommitOutcome]:
+        """Commit for a member of a classic group, or for a program that is not a member and names no generation. Such a
+        commit creates the group.
+
+        Raises InvalidGroupIdError, UnknownGroupError, UnknownMemberError, WrongGroupTypeError, OverloadedError or
+        DiskFullError.
+        """
+        if generation < 0 and not member_id:
+            group = await self._group_or_new(group_id, ClassicCoordinator)
+            self._groups[group_id] = group
+        else:
+            group = self.group(group_id)
+        if isinstance(group, ClassicCoordinator):
+            return await group.commit(member_id, instance_id, generation, topics)
+        if generation >= 0 or member_id or len(group.machine):
+            raise UnknownMemberError(
+                f"{quoted(member_id)} is no member of the group, which has {len(group.machine)}: only they may commit"
+            )
         return await group.commit_offsets(topics)
 
     async def delete(self, group_id: str) -> None:
@@ -171,14 +231,39 @@ class Groups:
             self._deletions[group_id] = deletion
         await asyncio.shield(deletion)
 
-    async def _delete(self, group: Coordinator) -> None:
+    async def _delete(self, group: AnyGroup) -> None:
         try:
             await group.delete()
             del self._groups[group.group_id]
         finally:
             del self._deletions[group.group_id]
 
-    async def _group_or_new(self, group_id: str) -> Coordinator:
+    async def _group_of_type(self, group_id: str, kind: type[_G]) -> _G:
+        """Return a group for members of a kind. A group without members changes its type; its offsets stay.
+
+        Raises WrongGroupTypeError, or the errors of a new group.
+        """
+        while True:
+            found = await self._group_or_new(group_id, kind)
+            if isinstance(found, kind):
+                return found
+            if len(found.machine):
+                raise WrongGroupTypeError(
+                    f"group {group_id} has members of the other protocol ({len(found.machine)}): stop them first, or"
+                    " choose another id"
+                )
+            if not found.is_active:
+                break
+            await found.settle()
+        # Nothing runs, so nothing can come between these steps.
+        found.close(WrongGroupTypeError(f"group {group_id} has just changed its type: try again"))
+        changed = self._made(kind, group_id, found.offsets, {}, 0.0, found.store)
+        changed.machine.empty_since_ms = found.machine.empty_since_ms
+        self._groups[group_id] = changed
+        return changed
+
+    async def _group_or_new(self, group_id: str, kind: type[_G]) -> AnyGroup:
+        """Return a group of whatever type, or a new one of this kind, which is not among the groups yet."""
         while (deletion := self._deletions.get(group_id)) is not None:
             await asyncio.wait([deletion])
         found = self._groups.get(group_id)
@@ -190,7 +275,8 @@ class Groups:
             raise OverloadedError(
                 f"there are {len(self._groups)} groups, the most that the broker takes (max_groups): delete some"
             )
-        return self._coordinator(group_id, OffsetTable(budget=self._offset_budget), {}, 0.0, is_stored=False)
+        store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=False)
+        return self._made(kind, group_id, OffsetTable(budget=self._offset_budget), {}, 0.0, store)
 
     def _check_new_id(self, group_id: str) -> None:
         check_group_id(group_id)
@@ -199,19 +285,32 @@ class Groups:
                 f"{group_id} is a queue group: use a Worker or `logbroker queue` (the service Queues), or another id"
             )
 
-    def _coordinator(
-        self, group_id: str, offsets: OffsetTable, rows: Mapping[bytes, bytes], now: float, *, is_stored: bool
-    ) -> Coordinator:
+    def _made(
+        self,
+        kind: type[_G],
+        group_id: str,
+        offsets: OffsetTable,
+        rows: Mapping[bytes, bytes],
+        now: float,
+        store: GroupStore,
+    ) -> _G:
+        """Return a group with its machine."""
+        if issubclass(kind, ClassicCoordinator):
+            classic = ClassicGroup(
+                group_id,
+                initial_delay_seconds=self._config.group_initial_rebalance_delay_seconds,
+                max_members=self._config.max_group_members,
+                budget=self._member_budget,
+            )
+            classic.load(rows, now)
+            return kind(group_id, classic, offsets, store, self._clock, self._readable_end)
         machine = Group(
             group_id,
             reconnect_grace_seconds=self._config.reconnect_grace_seconds,
             max_members=self._config.max_group_members,
         )
         machine.load(rows, self._topics, now)
-        store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=is_stored)
-        return Coordinator(
-            group_id, machine, offsets, store, self._clock, self._readable_end, self._engine, self._rebalanced
-        )
+        return kind(group_id, machine, offsets, store, self._clock, self._readable_end, self._engine, self._rebalanced)
 
     def _rebalanced(self, seconds: float) -> None:
         self._rebalance_seconds += seconds
@@ -247,7 +346,10 @@ class Groups:
         changed, self._changed_topics = self._changed_topics, set()
         for group in self._groups.values():
             if group.is_active or not changed.isdisjoint(group.offsets.topic_ids()):
-                group.topics_changed(self._topics, self._topic_ids)
+                if isinstance(group, Coordinator):
+                    group.topics_changed(self._topics, self._topic_ids)
+                else:
+                    group.drop_topics(self._topic_ids)
 
     # --- lifetime ---
 
@@ -286,10 +388,21 @@ class Groups:
         now = self._loop.time()
         for group_id, offsets, rows in loaded:
             with reading_rows(group_id):
-                self._groups[group_id] = self._coordinator(group_id, offsets, rows, now, is_stored=True)
+                store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True)
+                self._groups[group_id] = (
+                    self._made(ClassicCoordinator, group_id, offsets, rows, now, store)
+                    if is_classic(rows)
+                    else self._made(Coordinator, group_id, offsets, rows, now, store)
+                )
 
     def _log_end(self, topic_id: TopicId, partition: int) -> int:
         return self._engine.partition_facts(topic_id, partition).log_end_offset
+
+    def stop_waiting(self) -> None:
+        """Answer the members of classic groups that wait for a generation, because the broker stops."""
+        for group in self._groups.values():
+            if isinstance(group, ClassicCoordinator):
+                group.stop_waiting()
 
     def freeze(self) -> None:
         """Freeze all groups, because the broker stops. Their members are expected back at the next start."""

@@ -139,11 +139,14 @@ _decode: Final = msgspec.msgpack.Decoder(Committed).decode
 class StagedOffsets(msgspec.Struct, gc=False):
     """Offsets for one transaction."""
 
-    rows: dict[bytes, tuple[TopicId, int, Committed]]
-    """Offsets by the keys of their rows."""
+    rows: dict[bytes, tuple[TopicId, int, Committed | None]]
+    """Offsets by the keys of their rows; None: to be deleted."""
 
     def events(self) -> list[StateEvent]:
-        return [StateEvent(key, _encode(committed)) for key, (_, _, committed) in self.rows.items()]
+        return [
+            StateEvent(key, None if committed is None else _encode(committed))
+            for key, (_, _, committed) in self.rows.items()
+        ]
 
 
 class OffsetTable:
@@ -155,8 +158,8 @@ class OffsetTable:
         Stored offsets are loaded even if they exceed the budget. Without a budget nothing is bounded.
         """
         self._topics: dict[TopicId, dict[int, Committed]] = {}
-        self._staged: dict[bytes, tuple[TopicId, int, Committed]] = {}
-        self._syncing: dict[bytes, tuple[TopicId, int, Committed]] = {}
+        self._staged: dict[bytes, tuple[TopicId, int, Committed | None]] = {}
+        self._syncing: dict[bytes, tuple[TopicId, int, Committed | None]] = {}
         self._budget = budget or OffsetBudget()
         self._bytes = 0
         self.last_commit_ms = 0
@@ -282,6 +285,12 @@ class OffsetTable:
             self._charge(growth_bytes)
         return failures
 
+    def stage_deletion(self, topic_id: TopicId, partition: int) -> None:
+        """Stage the deletion of an offset, if there is one."""
+        key = offset_key(topic_id, partition)
+        self._charge(-self._counted_bytes(key, topic_id, partition))
+        self._staged[key] = (topic_id, partition, None)
+
     def _counted_bytes(self, key: bytes, topic_id: TopicId, partition: int) -> int:
         """Return the bytes that are counted for a partition, by its latest offset, staged or synced."""
         row = self._staged.get(key) or self._syncing.get(key)
@@ -302,6 +311,10 @@ class OffsetTable:
         """Make staged offsets visible, after they were synced."""
         for topic_id, partition, committed in staged.rows.values():
             topic = self._topics.get(topic_id)
+            if committed is None:
+                if topic is not None and topic.pop(partition, None) is not None and not topic:
+                    del self._topics[topic_id]
+                continue
             if topic is None:
                 topic = self._topics[topic_id] = {}
             topic[partition] = committed

@@ -270,7 +270,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         str,
         Setting(
             "Address that the broker listens on for Kafka clients; port 0 picks a free port; empty: not at all."
-            " Experimental: there are no consumer groups yet.",
+            " Experimental.",
             "HOST:PORT",
         ),
     ] = ""
@@ -445,6 +445,16 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             MAX_SECONDS,
         ),
     ] = 2.0
+    group_initial_rebalance_delay_seconds: Annotated[
+        float,
+        Setting(
+            "How long a consumer group of Kafka clients waits for further members when it begins; each that comes"
+            " prolongs the wait by as much, up to the rebalance timeout of the members.",
+            "seconds",
+            0,
+            MAX_SECONDS,
+        ),
+    ] = 0.5
     offsets_retention_seconds: Annotated[
         float,
         Setting(
@@ -563,6 +573,10 @@ _TYPE_WORDS: Final = {
 }
 
 
+_ANY_ADDRESS: Final = {"0.0.0.0", "::"}
+_LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
+
+
 def _check_listen(path: Path, config: BrokerConfig) -> None:
     for name, text, any_port in (
         ("listen", config.listen, True),
@@ -574,6 +588,24 @@ def _check_listen(path: Path, config: BrokerConfig) -> None:
                 parse_address(text, any_port=any_port)
             except ValueError as error:
                 raise ConfigFileError(f"{path}: {name}, {quoted(text)}, {error}") from None
+    if wrong := wrong_kafka_address(config):
+        raise ConfigFileError(f"{path}: {wrong}")
+
+
+def wrong_kafka_address(config: BrokerConfig) -> str | None:
+    """Return what is wrong with the addresses for Kafka clients, or None. All addresses can be parsed."""
+    if not config.kafka_listen:
+        return None
+    grpc, kafka = (parse_address(text, any_port=True) for text in (config.listen, config.kafka_listen))
+    hosts = {grpc.host, kafka.host}
+    if grpc.port == kafka.port != 0 and (len(hosts) == 1 or hosts & _ANY_ADDRESS or hosts <= _LOOPBACK):
+        return f"listen and kafka_listen have the same port, {grpc.port}: give each listener a port of its own"
+    if config.kafka_advertised and parse_address(config.kafka_advertised).host in _ANY_ADDRESS:
+        return (
+            f"kafka_advertised, {quoted(config.kafka_advertised)}, stands for all addresses of a machine: give the one"
+            " that clients can connect to"
+        )
+    return None
 
 
 def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:

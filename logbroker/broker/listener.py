@@ -11,6 +11,7 @@ import ipaddress
 import logging
 import os
 import socket
+from contextlib import ExitStack
 from typing import Any, Final, Protocol
 
 from logbroker.address import USUAL_PORT, Address, parse_address
@@ -21,6 +22,9 @@ from logbroker.errors.system import system_error_text
 _log = logging.getLogger(__name__)
 
 _FIRST_UNPRIVILEGED_PORT: Final = 1024
+_PORT_ATTEMPTS: Final = 20
+_BACKLOG: Final = 1024
+"""Connections that may wait to be accepted."""
 _GIVE_OWN: Final = "give 127.0.0.1, another address of this machine, or 0.0.0.0 for all of them"
 
 
@@ -45,12 +49,13 @@ class ProtocolListener(Protocol):
         ...
 
 
-async def checked_address(listen: str) -> Address:
-    """Parse HOST:PORT and check that it is free. Warn if other machines may reach it. Raises ListenError."""
+async def checked_address(listen: str, what: str = "the address to listen on") -> Address:
+    """Parse HOST:PORT and check that it is free. Warn if other machines may reach it. `what` names it in errors. Raises
+    ListenError."""
     try:
         address = parse_address(listen, any_port=True)
     except ValueError as error:
-        raise ListenError(f"the address to listen on, {quoted(listen)}, {error}") from None
+        raise ListenError(f"{what}, {quoted(listen)}, {error}") from None
     try:
         is_reachable = await reachable_from_outside(address.host)
     except OSError as error:
@@ -100,6 +105,57 @@ async def error_of_listening(host: str, port: int) -> int:
     if errno.EADDRINUSE in errors:
         return errno.EADDRINUSE
     return 0 if 0 in errors else errors[0]
+
+
+async def listening_sockets(address: Address) -> list[socket.socket]:
+    """Listen on all addresses of a host that this machine has, at one port. If the port is 0, a free one is chosen.
+
+    Raises OSError if no address can be used, or if another program listens on one of them.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    for attempts_left in reversed(range(_PORT_ATTEMPTS)):
+        try:
+            return _listen_on_all(found, address.port)
+        except OSError as error:
+            # The port that was free at one address may be in use at another.
+            if address.port or error.errno != errno.EADDRINUSE or not attempts_left:
+                raise
+    raise AssertionError
+
+
+def _listen_on_all(found: list[Any], port: int) -> list[socket.socket]:
+    failure = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    opened: list[socket.socket] = []
+    with ExitStack() as stack:
+        for family, *_, target in found:
+            try:
+                listening = _listening_socket(family, (target[0], port, *target[2:]))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise
+                failure = error
+            else:
+                opened.append(stack.enter_context(listening))
+                port = listening.getsockname()[1]
+        if not opened:
+            raise failure
+        stack.pop_all()
+    return opened
+
+
+def _listening_socket(family: int, target: Any) -> socket.socket:
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        listening.setblocking(False)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listening.bind(target)
+        listening.listen(_BACKLOG)
+        stack.pop_all()
+    return listening
 
 
 def _error_of_bind(family: int, address: Any) -> int:

@@ -43,7 +43,7 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
 @click.option(
     "--kafka-listen",
     metavar="HOST:PORT",
-    help="Address to listen on for Kafka clients, too (experimental: no consumer groups yet).  [default: none]",
+    help="Address to listen on for Kafka clients, too (experimental).  [default: none]",
 )
 @click.option(
     "--config",

@@ -15,6 +15,7 @@ from logbroker.engine import Topic
 from logbroker.errors import InvalidRequestError, InvalidTopicNameError, LogbrokerError, UnknownTopicError
 from logbroker.kafka_api.fetch_sessions import FetchSessions
 from logbroker.kafka_wire.codec import Api
+from logbroker.kafka_wire.messages.headers import REQUEST_HEADER
 from logbroker.kafka_wire.primitives import Buffer, WireFormatError
 from logbroker.pacing import Pace
 from logbroker.types import TopicId, topic_id_text
@@ -26,6 +27,7 @@ NODE_ID: Final = 1
 REQUEST_TIMED_OUT: Final = 7
 INVALID_TOPIC: Final = 17
 INVALID_REQUIRED_ACKS: Final = 21
+ILLEGAL_GENERATION: Final = 22
 LEADER_NOT_AVAILABLE: Final = 5
 UNSUPPORTED_SASL_MECHANISM: Final = 33
 ILLEGAL_SASL_STATE: Final = 34
@@ -36,6 +38,8 @@ INVALID_REQUEST: Final = 42
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
 FENCED_LEADER_EPOCH: Final = 74
 UNKNOWN_LEADER_EPOCH: Final = 75
+GROUP_MAX_SIZE_REACHED: Final = 81
+GROUP_SUBSCRIBED_TO_TOPIC: Final = 86
 UNKNOWN_TOPIC_ID: Final = 100
 MISMATCHED_ENDPOINT_TYPE: Final = 114
 UNSUPPORTED_ENDPOINT_TYPE: Final = 115
@@ -69,6 +73,7 @@ class Node:
         self.is_stopping = True
         for wake in self._waiting:
             wake.set()
+        self.broker.groups.stop_waiting()
 
     def waits(self, wake: asyncio.Event) -> None:
         """Set `wake` when the broker begins to stop."""
@@ -82,8 +87,8 @@ class Call:
     """One request that is being answered."""
 
     __slots__ = (
-        *("api", "body_at", "correlation_id", "data", "held_bytes", "local", "node", "pace", "placed", "steps"),
-        "version",
+        *("api", "body_at", "correlation_id", "data", "held_bytes", "let_go", "local", "node", "pace", "peer"),
+        *("placed", "steps", "version"),
     )
 
     def __init__(
@@ -104,6 +109,10 @@ class Call:
         """How long the lists of the request and the answer are, in steps of a `Pace`."""
         self.placed: Callable[[], None] = _nothing
         """Lets the next request of the connection begin. Called when this one can no longer be overtaken."""
+        self.let_go: Callable[[], None] = _nothing
+        """Gives the memory of the request back. Called once it is read, before a long wait."""
+        self.peer = ""
+        """The host that the client has connected from."""
         self.held_bytes = 0
         """Bytes of the answer that count in the read budget until they are sent."""
 
@@ -111,6 +120,12 @@ class Call:
     def address(self) -> Address:
         """The address under which the client reaches this node."""
         return self.node.advertised or self.local
+
+    @property
+    def client_id(self) -> str:
+        """The name that the client gives itself."""
+        header, _ = REQUEST_HEADER.read_part(self.data, self.api.request_header_version(self.version))
+        return header.client_id or ""
 
     async def step(self, steps: int = 1) -> None:
         """Note that this many steps were done, and give way if the turn is over."""

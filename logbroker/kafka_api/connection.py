@@ -273,6 +273,8 @@ class KafkaConnection(asyncio.Protocol):
     def _begin(self, call: Call, served: Served, size_bytes: int) -> None:
         slot = _Slot(call, served, size_bytes, self._last)
         call.placed = slot.placed.set
+        call.let_go = lambda: self._let_go(slot)
+        call.peer = str(self._peer[0]) if isinstance(self._peer, tuple) else ""
         self._has_asked = True
         self._last = slot
         self._slots.append(slot)
@@ -342,6 +344,13 @@ class KafkaConnection(asyncio.Protocol):
         slot.sent.set()
         if self._last is slot:
             self._last = None
+
+    def _let_go(self, slot: _Slot) -> None:
+        """Release the memory of a request that is read and still waits for its answer."""
+        self._request_bytes -= slot.size_bytes
+        self._memory.release(slot.size_bytes)
+        slot.size_bytes = 0
+        slot.call.data = b""
 
     def _release_unsent(self) -> None:
         if self._unsent_bytes:

@@ -11,9 +11,9 @@ from typing import Final
 
 from logbroker.address import Address, parse_address
 from logbroker.broker.broker import Broker
-from logbroker.broker.listener import cannot_listen, checked_address
+from logbroker.broker.listener import cannot_listen, checked_address, listening_sockets
 from logbroker.broker.process_tuning import max_connections
-from logbroker.config import BrokerConfig
+from logbroker.config import BrokerConfig, wrong_kafka_address
 from logbroker.engine import StateEvent, StateStore
 from logbroker.errors import ListenError, quoted
 from logbroker.kafka_api.apis.table import TABLE
@@ -51,7 +51,7 @@ class KafkaListener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._address: Address | None = None
         self._advertised: Address | None = None
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._checks: asyncio.Task[None] | None = None
         self._warned_at = -WARNING_SECONDS
         self.node: Node
@@ -62,7 +62,9 @@ class KafkaListener:
                 self._advertised = parse_address(text)
             except ValueError as error:
                 raise ListenError(f"the advertised address, {quoted(text)}, {error}") from None
-        self._address = await checked_address(self._config.kafka_listen)
+        self._address = await checked_address(self._config.kafka_listen, "the address to listen on for Kafka clients")
+        if wrong := wrong_kafka_address(self._config):
+            raise ListenError(wrong)
 
     async def start(self, broker: Broker) -> Address:
         assert self._address is not None
@@ -70,18 +72,19 @@ class KafkaListener:
         self.node = Node(broker, await _cluster_id(broker.state), self._advertised)
         self.node.announced = TABLE
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                lambda: KafkaConnection(self), self._address.host, self._address.port, backlog=1024
-            )
+            sockets = await listening_sockets(self._address)
         except OSError as error:
             raise cannot_listen(self._address, error.errno or errno.EADDRINUSE) from None
+        loop = asyncio.get_running_loop()
+        self._servers = [await loop.create_server(lambda: KafkaConnection(self), sock=each) for each in sockets]
         self._checks = asyncio.create_task(self._check_connections())
-        return self._address._replace(port=self._server.sockets[0].getsockname()[1])
+        return self._address._replace(port=sockets[0].getsockname()[1])
 
     async def stop(self, *, failed: bool) -> None:
-        if self._server is None:
+        if not self._servers:
             return
-        self._server.close()
+        for server in self._servers:
+            server.close()
         assert self._checks is not None
         self._checks.cancel()
         self.node.begin_stop()

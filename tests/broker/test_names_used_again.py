@@ -283,14 +283,14 @@ async def test_a_group_that_was_made_anew_does_not_expire_for_the_one_before(
         old = {name: groups.group(name) for name in ("a", "b")}
         for group in old.values():
             monkeypatch.setattr(group, "is_expired", lambda retention_ms: True)
-        forget, begun, go_on = old["a"]._store.delete, asyncio.Event(), asyncio.Event()
+        forget, begun, go_on = old["a"].store.delete, asyncio.Event(), asyncio.Event()
 
         async def held_up(events: object) -> None:
             begun.set()
             await go_on.wait()
             await forget(events)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(old["a"]._store, "delete", held_up)
+        monkeypatch.setattr(old["a"].store, "delete", held_up)
         async with asyncio.timeout(25):
             await begun.wait()
             await groups.delete("b")

@@ -13,6 +13,7 @@ import pytest
 
 from logbroker.broker.broker import Broker, open_broker
 from logbroker.config import MIB, BrokerConfig
+from logbroker.consumer_groups.coordinator import Coordinator
 from logbroker.consumer_groups.membership import AssignedOffsets, CommitDone, MemberMessage
 from logbroker.consumer_groups.messages import Join
 from logbroker.consumer_groups.offsets import CommitOutcome, TopicCommit
@@ -231,6 +232,7 @@ async def test_when_the_reserve_is_used_up_only_what_makes_room_goes_on(
         scene.link.add_credit(1)
         waiting = asyncio.ensure_future(scene.link.next_deliveries())
         leaver = broker.groups.group("one-more")
+        assert isinstance(leaver, Coordinator)
         for membership in list(leaver._links.values()):
             membership.leave()
         await leaver.settle()

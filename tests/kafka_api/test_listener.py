@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 import logbroker
+from logbroker.address import Address
+from logbroker.broker.listener import listening_sockets
+from logbroker.config import load_broker_config
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.errors import ConfigFileError, InvalidRequestError, LogbrokerError
 from logbroker.kafka_api.apis.table import TABLE
 from logbroker.kafka_api.request_memory import SMALL_BYTES, RequestMemory
 from logbroker.kafka_wire.apis import METADATA
@@ -78,13 +83,57 @@ def test_without_one_they_are_told_the_address_that_they_have_connected_to() -> 
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"kafka_listen": "nonsense"}, "listen on, 'nonsense', names no port"),
+        ({"kafka_listen": "nonsense"}, "listen on for Kafka clients, 'nonsense', names no port"),
         ({"kafka_advertised": "h:0"}, "h:0"),
+        ({"kafka_advertised": "0.0.0.0:9092"}, "stands for all addresses of a machine"),
+        ({"listen": "127.0.0.1:19092", "kafka_listen": "localhost:19092"}, "have the same port, 19092"),
+        ({"listen": "0.0.0.0:19092", "kafka_listen": "127.0.0.1:19092"}, "have the same port, 19092"),
     ],
 )
 def test_a_wrong_address_ends_the_start(settings: dict[str, str], reason: str) -> None:
     with pytest.raises(LogbrokerError, match=reason):
         logbroker.embedded(**{"kafka_listen": "127.0.0.1:0"} | settings).start()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ('listen = "h:7"\nkafka_listen = "h:7"', "same port, 7"),
+        ('kafka_listen = "h:7"\nkafka_advertised = "[::]:7"', "all addresses of a machine"),
+    ],
+)
+def test_a_wrong_address_in_a_file_is_found_without_a_start(tmp_path: Path, wrong: str, reason: str) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text(wrong)
+    with pytest.raises(ConfigFileError, match=reason):
+        load_broker_config(path)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "listening"),
+    [
+        (["127.0.0.1", "192.0.2.1"], ["127.0.0.1"]),
+        (["192.0.2.1", "127.0.0.1"], ["127.0.0.1"]),
+        (["127.0.0.1", "127.0.0.2"], ["127.0.0.1", "127.0.0.2"]),
+        (["192.0.2.1"], None),
+    ],
+)
+async def test_all_addresses_of_a_name_that_this_machine_has_get_the_same_port(
+    addresses: list[str], listening: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_arguments, **_options: found)
+    if listening is None:
+        with pytest.raises(OSError, match="assign"):
+            await listening_sockets(Address("broker.example", 0))
+        return
+    with ExitStack() as stack:
+        opened = [stack.enter_context(each) for each in await listening_sockets(Address("broker.example", 0))]
+        names = [each.getsockname() for each in opened]
+        assert [name[0] for name in names] == listening
+        [port] = {name[1] for name in names}
+        with pytest.raises(OSError, match="in use"):
+            await listening_sockets(Address("broker.example", port))
 
 
 def test_the_docs_list_what_is_served() -> None:

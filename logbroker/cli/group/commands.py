@@ -31,6 +31,8 @@ from logbroker.client.sync import (
 from logbroker.config import MAX_INT64
 
 _NAMED_PARTITIONS: Final = 10
+_CLASSIC_TYPE: Final = "classic"
+"""Type of the groups of Kafka clients."""
 
 
 @click.group()
@@ -50,7 +52,7 @@ def group() -> None:
 @broker_option
 @json_option
 def list_groups(broker: str, as_json: bool) -> None:
-    """List all groups: consumer groups and queue groups.
+    """List all groups: consumer groups, those of Kafka clients (classic) and queue groups.
 
     \b
     Examples:
@@ -103,7 +105,8 @@ def describe(name: str, broker: str, as_json: bool) -> None:
 def members(name: str, broker: str, as_json: bool) -> None:
     """Show the members of GROUP and their partitions.
 
-    For each member, the command shows the partitions that it holds and the partitions that are assigned to it.
+    For each member, the command shows the partitions that it holds and the partitions that are assigned to it. The
+    epoch of a Kafka client is the generation of its group.
 
     \b
     Examples:
@@ -255,9 +258,11 @@ def _show(description: GroupDescription, lags: list[PartitionLag], now_ms: int) 
     behind, removed = sum(lag.records or 0 for lag in lags), sum(lag.removed or 0 for lag in lags)
     uncommitted = sum(lag.committed is None and lag.error is None for lag in lags)
     unknown = sum(lag.error is not None for lag in lags)
+    is_classic = info.type == _CLASSIC_TYPE
     write_line(
-        f"group {info.id}: {info.state}, {counted(info.members, 'member')}, "
-        f"{description.assignor or 'no assignor yet'}, epoch {description.epoch}, "
+        f"group {info.id}: {'of Kafka clients, ' if is_classic else ''}{info.state}, "
+        f"{counted(info.members, 'member')}, {description.assignor or 'no assignor yet'}, "
+        f"{'generation' if is_classic else 'epoch'} {description.epoch}, "
         f"{'at least ' if unknown else ''}{counted(behind, 'record')} behind"
         f"{f', of which retention removed {removed:,}' if removed else ''}"
         f"{f', {unknown:,} of {len(lags):,} partitions cannot be asked' if unknown else ''}"

@@ -29,7 +29,7 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     type: str
-    """consumer or queue."""
+    """consumer, classic (Kafka clients) or queue."""
     state: str
     """A consumer group is empty, rebalancing (at least one member has not taken its assignment yet) or stable. For the
     states of a queue group, see `QueueDescription`."""

@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from logbroker.broker.broker import Broker
+from logbroker.consumer_groups.classic.classic_coordinator import ClassicCoordinator
+from logbroker.consumer_groups.classic.group import ClassicState
+from logbroker.consumer_groups.classic.rows import CLASSIC_TYPE
 from logbroker.consumer_groups.coordinator import Coordinator
 from logbroker.consumer_groups.generations import Wait
+from logbroker.consumer_groups.groups import AnyGroup
 from logbroker.consumer_groups.offsets import Committed
 from logbroker.consumer_groups.rows import GROUP_TYPE
-from logbroker.engine import Topic
-from logbroker.errors import OverloadedError
+from logbroker.engine import LogEngine, Topic
+from logbroker.errors import LogbrokerError, OverloadedError
 from logbroker.grpc_api.groups.member_stream import MemberStream
 from logbroker.grpc_api.groups.messages import partition_lists, topic_name
 from logbroker.grpc_api.groups.offsets import commit_results, read_commits
@@ -120,7 +124,7 @@ class GroupsService:
         return len(self._groups.group(group_id).machine) if self._groups.has(group_id) else 0
 
     async def _committed(
-        self, group: Coordinator, topic_id: TopicId, numbers: Sequence[int], pace: Pace
+        self, group: AnyGroup, topic_id: TopicId, numbers: Sequence[int], pace: Pace
     ) -> pb.CommittedTopic:
         """Return the committed offsets of some partitions, or of all partitions if none is named. Raises
         OverloadedError if the offsets do not fit into an answer."""
@@ -143,7 +147,48 @@ class GroupsService:
             await pace.step(2)
         return result
 
-    async def _described(self, group: Coordinator, members_after: str, pace: Pace) -> pb.DescribedGroup:
+    async def _described(self, group: AnyGroup, members_after: str, pace: Pace) -> pb.DescribedGroup:
+        if isinstance(group, ClassicCoordinator):
+            return await self._described_classic(group, members_after, pace)
+        return await self._described_consumers(group, members_after, pace)
+
+    async def _described_classic(self, group: ClassicCoordinator, members_after: str, pace: Pace) -> pb.DescribedGroup:
+        """Describe a group of Kafka clients, as far as they are consumers, with as many members as fit."""
+        # Loaded here, since it knows the Kafka protocol, which a broker without such clients does not load.
+        from logbroker.consumer_groups.classic.consumer_protocol import assigned_partitions, subscribed_topics
+
+        machine = group.machine
+        result = pb.DescribedGroup(group=_listed(group), assignor=machine.protocol, epoch=machine.generation)
+        members = sorted(machine.members(), key=lambda member: member.member_id)
+        room_bytes = self._max_response_bytes - result.ByteSize()
+        for member in [member for member in members if member.member_id > members_after]:
+            topics = subscribed_topics(machine, member)
+            partitions = assigned_partitions(machine, member)
+            owned = [
+                pb.TopicPartitions(topic=name, topic_id=topic.id, partitions=sorted(numbers))
+                for name, numbers in partitions.items()
+                if (topic := _existing(self._engine, name)) is not None
+            ]
+            join = member.join
+            described = pb.DescribedMember(
+                member_id=member.member_id,
+                instance_id=join.instance_id,
+                client_name=f"{join.client_id} ({join.client_host})" if join.client_host else join.client_id,
+                epoch=machine.generation,
+                subscription=pb.Subscription(topics=topics),
+                owned=owned,
+                target=owned,
+                connected=True,
+            )
+            room_bytes -= described.ByteSize() + FRAME_BYTES
+            if room_bytes < 0 and result.members:
+                result.next_members_after = result.members[-1].member_id
+                break
+            result.members.append(described)
+            await pace.step(ITEM_STEPS + (len(member.assignment) + sum(len(data) for _, data in join.protocols)) // 16)
+        return result
+
+    async def _described_consumers(self, group: Coordinator, members_after: str, pace: Pace) -> pb.DescribedGroup:
         """Describe a group with as many of its members as fit into an answer, at least one.
 
         The assignment is a snapshot: otherwise a partition that moves meanwhile could be listed with two owners.
@@ -224,6 +269,20 @@ def _not_committed(status: Status, item: pb.TopicPartitions) -> pb.CommittedTopi
     return pb.CommittedTopic(status=status, topic=echoed_name(item.topic), topic_id=echoed_id(item.topic_id))
 
 
-def _listed(group: Coordinator) -> pb.ListedGroup:
+def _existing(engine: LogEngine, name: str) -> Topic | None:
+    try:
+        return engine.topic(name)
+    except LogbrokerError:
+        return None
+
+
+_CLASSIC_STATES: Final = {ClassicState.EMPTY: "empty", ClassicState.STABLE: "stable"}
+
+
+def _listed(group: AnyGroup) -> pb.ListedGroup:
     machine = group.machine
-    return pb.ListedGroup(group_id=group.group_id, type=GROUP_TYPE, state=machine.state, members=len(machine))
+    if isinstance(group, ClassicCoordinator):
+        kind, state = CLASSIC_TYPE, _CLASSIC_STATES.get(group.machine.state, "rebalancing")
+    else:
+        kind, state = GROUP_TYPE, group.machine.state
+    return pb.ListedGroup(group_id=group.group_id, type=kind, state=state, members=len(machine))

@@ -1,7 +1,7 @@
 """FindCoordinator (key 10): the node of a group or a transactional id, which is always this one.
 
-Neither groups nor transactions are served yet: the requests that follow are not announced, or refused. Other kinds of
-keys are refused (INVALID_REQUEST).
+Transactions are not served yet: the requests that follow are refused. Other kinds of keys are refused
+(INVALID_REQUEST).
 
 v0: groups only. v1: the kind of key, and the throttle time. v3: flexible. v4: several keys. v5: errors of transactions.
 """

@@ -30,6 +30,18 @@ from logbroker.kafka_api.apis.admin import (
     describe_topic_partitions,
     incremental_alter_configs,
 )
+from logbroker.kafka_api.apis.groups import (
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
+)
 
 TABLE: Final = MappingProxyType(
     {
@@ -56,6 +68,16 @@ TABLE: Final = MappingProxyType(
             describe_producers,
             describe_topic_partitions,
             incremental_alter_configs,
+            delete_groups,
+            describe_groups,
+            heartbeat,
+            join_group,
+            leave_group,
+            list_groups,
+            offset_commit,
+            offset_delete,
+            offset_fetch,
+            sync_group,
         )
     }
 )
