@@ -25,7 +25,8 @@ def sample(kind: type[msgspec.Struct], count: int = 1) -> Any:
         if str in kinds and not str(hint).startswith("list"):
             values[name] = NAME
         elif "list[" in str(hint):
-            values[name] = [sample(inner) for _ in range(count)] if inner else []
+            one = sample(inner) if inner else None
+            values[name] = [msgspec.structs.replace(one) for _ in range(count)] if one is not None else []
     return kind(**values)
 
 

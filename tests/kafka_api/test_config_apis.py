@@ -186,7 +186,6 @@ def test_configs_are_set_and_reset_one_by_one(broker: EmbeddedBroker, topic: str
     assert overrides_of(broker, topic) == {"retention.ms": "1000", "segment.bytes": "2000"}
     later: list[tuple[str, int, str | None]] = [("retention.ms", DELETE, None), ("durability", SET, "written")]
     assert incremental(broker, (TOPIC, topic, later), version=version) == [OK]
-    broker.restart()
     assert overrides_of(broker, topic) == {"segment.bytes": "2000", "durability": "written"}
 
 
@@ -290,7 +289,15 @@ def test_topics_grow(broker: EmbeddedBroker, topic: str, version: int) -> None:
     assert grow(broker, (topic, 5, None), version=version) == [OK]
     assert partitions_of(broker, topic) == 5
     assert grow(broker, (topic, 7, [[1], [1]]), version=version) == [OK]
-    broker.restart()
+    assert partitions_of(broker, topic) == 7
+
+
+def test_configs_and_partitions_outlast_a_restart(broker: EmbeddedBroker, topic: str) -> None:
+    assert incremental(broker, (TOPIC, topic, [("retention.ms", SET, "1000")])) == [OK]
+    assert grow(broker, (topic, 7, None)) == [OK]
+    broker.kill()
+    broker.start()
+    assert overrides_of(broker, topic) == {"retention.ms": "1000"}
     assert partitions_of(broker, topic) == 7
 
 

@@ -359,7 +359,7 @@ def simulate_all(seeds: int) -> None:
 
 
 def test_a_client_with_a_session_gets_everything() -> None:
-    simulate_all(examples(100, 1000))
+    simulate_all(examples(30, 1000))
 
 
 def forgets_what_has_records(patch: pytest.MonkeyPatch) -> None:
@@ -442,7 +442,7 @@ PLANTS = (
 def test_a_planted_bug_is_noticed(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises((AssertionError, KeyError)):
-        simulate_all(60)
+        simulate_all(30)
 
 
 # --- over sockets ---
