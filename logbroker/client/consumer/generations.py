@@ -53,6 +53,8 @@ class TopicGenerations:
         self._begins: dict[Assigned, int | None] = {}
         """The start offset of the generation in each partition; None if it is unknown because the partition could not
         be read."""
+        self._added: set[Assigned] = set()
+        """Partitions that were added during this generation, and begin with a later one."""
         self._waits = dict.fromkeys(self._assigned)
         """Partitions that are not known to be finished up to the end of the generation."""
 
@@ -73,13 +75,15 @@ class TopicGenerations:
     def advance(self) -> None:
         """Begin the next generation if this one is finished in all partitions."""
         if self.wanted > self._generation:
-            self._begins = {each: each.generation_end for each in self._assigned}
+            self._begins = {each: 0 if each in self._added else each.generation_end for each in self._assigned}
+            self._added.clear()
             self._read(self._generation + 1)
 
     def add(self, assigned: Assigned) -> None:
         """Also read a partition that was added in a later generation and holds no records of this one."""
         assigned.generation = self._generation
         self._assigned.append(assigned)
+        self._added.add(assigned)
         self._begins[assigned] = 0
 
     def moved(self, assigned: Assigned) -> None:
