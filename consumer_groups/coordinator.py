@@ -1,12 +1,12 @@
-"""The shell around the machine of one group: it passes the requests of members to the machine, stores the results, and
-sends the messages.
+"""The code around the state machine of one group (`group`): it passes the requests of members to the state machine,
+stores the results, and sends the messages.
 
 Inputs are processed at once, in the order in which they arrive. Their results (changed rows, staged offsets, messages)
 gather until the previous transaction is synced, and go into the next one together. So any number of joins at the same
 time cost one assignment, and the commits of all members share a sync. Messages are sent in order, when the changes that
 they report are synced.
 
-Time is the event loop's monotonic clock; the machine says when it needs a tick.
+Time is the event loop's monotonic clock; the state machine says when it needs a tick.
 """
 
 from __future__ import annotations
@@ -217,12 +217,12 @@ class Coordinator(GroupShell[Group]):
     # --- steps ---
 
     def _collect(self) -> None:
-        """Request a step after an input to the machine."""
+        """Request a step after an input to the state machine."""
         self._take_outputs()
         self._commits.request()
 
     def _take_outputs(self) -> None:
-        """Gather the outputs of the machine. A message belongs to the present stream of its member."""
+        """Gather the outputs of the state machine. A message belongs to the current stream of its member."""
         outputs = self.machine.take_outputs(self._clock.wall_ms())
         self._events += outputs.events
         for member_id, message in outputs.messages:

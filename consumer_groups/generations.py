@@ -12,8 +12,8 @@ A partition is finished up to the end of a generation in these cases:
    members that commit late are waited for, but members that never commit the last records of a generation do not block
    it for ever. It also counts at once if the member says that no commit will follow, because it began there or its
    commits are refused.
-3. There is nothing left to read: the partition has no records before the end, retention has removed them, or the log
-   was cut before the end and the group has read what is left.
+3. There is nothing left to read: the partition has no records before the end, they were deleted, or the log was cut
+   before the end and the group has read what is left.
 4. Nobody can read the partition: it is offline, or its member has reported that an error ended the reading. For a
    paused partition, the group waits for the max poll interval of its member.
 
@@ -195,7 +195,7 @@ class Generations:
         self._due[topic_id] = None
 
     def forget(self, member_id: str, held: Container[PartitionKey] = ()) -> None:
-        """Forget the positions that a member told, except in the partitions `held`, which it still holds."""
+        """Forget the positions that a member reported, except in the partitions `held`, which it still holds."""
         for topic_id, told in list(self._told.items()):
             void = [
                 partition

@@ -1,10 +1,10 @@
-"""The machine of one consumer group: decides which member holds which partition.
+"""The state machine of one consumer group: decides which member holds which partition.
 
-It has no I/O and no clock; a shell passes inputs and carries out the outputs.
+It has no I/O and no clock: the group's coordinator (`coordinator`) passes inputs to it and carries out its outputs.
 
-The machine has two maps. The *target* says which member shall hold a partition: an assignor computes it from
-subscriptions and topics. The *holders* say which member may hold it now. The machine moves the holders towards the
-target. It sends assignments to the members. An assignment has all partitions of a member, and an epoch of its own.
+The state machine has two maps. The *target* says which member shall hold a partition: an assignor computes it from
+subscriptions and topics. The *holders* say which member may hold it now. The state machine moves the holders towards
+the target. It sends assignments to the members. An assignment has all partitions of a member, and an epoch of its own.
 
 Why a partition has one owner:
 
@@ -31,7 +31,7 @@ connected and has nothing outstanding. Every outstanding assignment is taken, or
 rebalance timeout while others wait for its partitions, and else after the max poll interval, even if it polls. A
 member that is away comes back, or is fenced. A member within its grace keeps its place in the target.
 
-The shell calls any number of inputs, then `rebalance` once, which costs O(members + partitions) if something has
+The coordinator calls any number of inputs, then `rebalance` once, which costs O(members + partitions) if something has
 changed and almost nothing otherwise, then `take_outputs`. `now` is in monotonic seconds.
 """
 
@@ -76,7 +76,7 @@ _NOTHING: Final[frozenset[PartitionKey]] = frozenset()
 
 
 class Group:
-    """The machine of one group. Errors are raised before anything is changed."""
+    """The state machine of one group. Errors are raised before anything is changed."""
 
     def __init__(self, group_id: str, *, reconnect_grace_seconds: float, max_members: int) -> None:
         self.group_id = group_id
@@ -99,7 +99,7 @@ class Group:
         self._outbox = Outbox()
 
     def load(self, rows: Mapping[bytes, bytes], topics: Mapping[str, AssignableTopic], now: float) -> None:
-        """Load the rows that an earlier broker stored into a new machine. All members are away, from `now` on.
+        """Load the rows that an earlier broker stored into a new state machine. All members are away, from `now` on.
 
         Raises CorruptLogError.
         """
@@ -237,7 +237,7 @@ class Group:
             self._remove(member, Input.LEFT)
 
     def disconnected(self, member_id: str, now: float) -> None:
-        """Note that a member's present stream broke. It keeps its partitions for the grace."""
+        """Note that a member's current stream broke. It keeps its partitions for the grace."""
         member = self._members.get(member_id)
         if member is not None and member.connected:
             self._lose(member, now)

@@ -48,14 +48,14 @@ EXPIRY_CHECKS_PER_RETENTION: Final = 4
 TOPIC_NEWS_SHARE: Final = 0.1
 """Share of the time that groups may spend on changes of topics."""
 MAX_TOPIC_NEWS_SECONDS: Final = 5.0
-"""Longest time for which groups are not told of changed topics."""
+"""Longest time for which a notification of groups about changed topics is delayed."""
 MAX_STALE_TOPICS: Final = 1000
 """Number of cached topics from which on the cache is cleared, if at least half of them no longer exist."""
 
 
 class _TopicIds(Set[TopicId]):
-    """A live view of the ids of all topics. A group reads it some time after it was told of a change of topics, when a
-    copy made at the change could be outdated."""
+    """A live view of the ids of all topics. A group is notified of a change of topics, and reads the ids some time
+    later. A copy made at the change could be outdated by then."""
 
     def __init__(self, engine: LogEngine) -> None:
         self._engine = engine
@@ -128,7 +128,7 @@ class Groups:
         self._rebalance_seconds = self._rebalance_seconds_before = 0.0
         """Time that all groups have spent on rebalances, now and at the last notification."""
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
-        """Returns whether a group id belongs to a group of another type. The owner of those groups sets it."""
+        """Returns whether a group id belongs to a group of another type. `open_broker` sets it."""
 
     # --- queries ---
 
@@ -327,12 +327,13 @@ class Groups:
         self._changed_topics.add(topic.id)
 
     def _tell_topics(self) -> None:
-        """Notify the active groups and the groups with offsets of the changed topics. All active groups are notified,
-        because any topic may match a subscription.
+        """Tell groups that topics have changed: all active groups, because any topic may match a subscription, and the
+        other groups that have committed offsets in a changed topic.
 
         Groups that subscribe to many topics by a pattern need some time for each notification. So a notification is
         delayed if they were busy with the previous one: they spend about a tenth of the time on notifications, however
-        many topics change.
+        many topics change. It is more if one notification takes over 0.5 s, because the delay is at most
+        MAX_TOPIC_NEWS_SECONDS.
         """
         if self._frozen:
             return  # The next start loads the groups with the topics that exist then.

@@ -68,7 +68,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Input], State]] = {
     (State.AWAY, Input.REPLACED): State.GONE,
     (State.AWAY, Input.FENCED): State.GONE,
 }
-"""All possible transitions. The machine refuses others beforehand."""
+"""All possible transitions. The state machine refuses others beforehand."""
 
 
 class Member:

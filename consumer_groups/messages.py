@@ -1,4 +1,4 @@
-"""Inputs and outputs of the machine of a group."""
+"""Inputs and outputs of the state machine of a group."""
 
 from __future__ import annotations
 

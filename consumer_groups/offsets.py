@@ -72,7 +72,7 @@ class TopicCommit(msgspec.Struct, gc=False):
             raise InvalidRequestError(f"there are {count} partitions but {len(self.offsets)} offsets")
         for name in ("leader_epochs", "metadata"):
             if len(getattr(self, name)) not in (0, count):
-                raise InvalidRequestError(f"give one of {name} per partition ({count}), or none")
+                raise InvalidRequestError(f"{name} must have one entry for each partition ({count}), or be empty")
 
     def part(self, start: int, end: int) -> TopicCommit:
         """Return the rows from number `start` to before `end`."""
@@ -226,8 +226,8 @@ class OffsetTable:
         return floors
 
     def loaded_floors(self, partitions: Iterable[PartitionKey]) -> Floors:
-        """Return the floors of a member after a restart. It is not stored which member committed the offsets, so all
-        count."""
+        """Return the floors of a member after a restart: the committed offsets, whichever member committed them,
+        because that is not stored."""
         floors: Floors = {}
         for topic_id, partition in partitions:
             committed = self.get(topic_id, partition)
@@ -259,8 +259,8 @@ class OffsetTable:
                         )
                     if offset < floor:
                         raise OffsetGoesBackError(
-                            f"offset {offset} is below {floor}, which the member committed before; a committed offset"
-                            " only goes back when the group is reset"
+                            f"offset {offset} is below {floor}, which was committed in partition {partition} before: a"
+                            " member that keeps a partition cannot commit a lower offset; reset the group instead"
                         )
                 end = end_offset(topic_id, partition)
                 if not 0 <= offset <= end:

@@ -1,4 +1,4 @@
-"""Outputs of a step of a group's machine, gathered until the shell takes them."""
+"""The outputs of one step of a group's state machine (`group`), gathered until its coordinator takes them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The rows that store a group, in the scope `"group:" + group id` of the StateStore.
 
-    row      key                        value: a msgpack array that begins with the version of its layout
+    row      key                        value: a msgpack array; in `header` and `member`, it begins with the version of
+                                        the layout
     header   b"g"                       1, type, epoch, assignor, the time since which it has no members (wall clock,
                                         ms; -1: it has members),
                                         growth order (missing in older rows: key)
@@ -11,8 +12,8 @@
                                         names of bands (missing in older rows: all)
     offset   b"o" + ...                 see `offsets`
 
-All changes that a machine makes between two calls of `Group.take_outputs` are written in one transaction, so the rows
-never show a partition with two holders.
+All changes that the state machine of a group (`group`) makes between two calls of `take_outputs` are written in one
+transaction, so the rows never show a partition with two holders.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The target of one group, computed by an assignor: the member that shall hold each partition. Members appear by
-slot."""
+"""The target of one group, computed by an assignor: the member that shall hold each partition. A member is named by its
+slot: its instance id if it is static, otherwise its member id."""
 
 from __future__ import annotations
 

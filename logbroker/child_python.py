@@ -2,8 +2,8 @@
 
 `python -m` would look for modules in the current directory first: a `queue.py` of the user there would be executed in
 the place of Python's own. So the child process does not look in the current directory. It also gets the parent's
-options -E and -s. It loads the package from the same path as the parent, even if only the parent's `sys.path` has this
-path; for other modules, it looks at this path last.
+options -E and -s. It loads the package from the directory from which the parent loaded it. If the child's `sys.path`
+does not have this directory, it is added at the end, so that it hides no other module.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The computer's clock."""
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -228,7 +228,7 @@ def canonical_texts(config: TopicConfig, names: Iterable[str]) -> dict[str, str]
 
 
 def stored_texts(overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return the stored configs of a topic in the present form.
+    """Return the stored configs of a topic in the current form.
 
     Earlier brokers accepted any text that Python reads as a number, and stored it unchanged.
     """
@@ -448,8 +448,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     group_initial_rebalance_delay_seconds: Annotated[
         float,
         Setting(
-            "How long a consumer group of Kafka clients waits for further members when it begins; each that comes"
-            " prolongs the wait by as much, up to the rebalance timeout of the members.",
+            "How long a consumer group of Kafka clients waits for further members when it begins. If members join"
+            " during the wait, the group waits for the same time once more, in all up to the rebalance timeout of the"
+            " members.",
             "seconds",
             0,
             MAX_SECONDS,
@@ -517,7 +518,7 @@ def _check_names(path: Path, raw: Mapping[str, Any]) -> None:
                         f'{path}: write "{full[:_MAX_NAME]}" in [topic_defaults] in quotes: TOML splits names at dots'
                     )
         elif name not in names:
-            of_topics = [text for text in (name, *dotted) if text in TOPIC_CONFIGS]
+            of_topics = [text for text in (name, *dotted, name.replace("_", ".")) if text in TOPIC_CONFIGS]
             if of_topics:
                 raise ConfigFileError(
                     f"{path}: {of_topics[0]} is a topic config: put it into [topic_defaults], in quotes"

@@ -320,7 +320,7 @@ class LogEngine(ReadableLog, Protocol):
 
     @property
     def boot_id(self) -> str:
-        """The boot id, which changes with every start of the machine; "": not known. After such a start, a file that
+        """The boot id, which changes with every start of the computer; "": not known. After such a start, a file that
         was not synced may have other contents."""
         ...
 
@@ -459,7 +459,7 @@ class StateStore(Protocol):
         ...
 
     async def load(self, scope: str) -> dict[bytes, bytes]:
-        """Return the present keys and values of a scope."""
+        """Return the current keys and values of a scope."""
         ...
 
     async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:

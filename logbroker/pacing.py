@@ -2,8 +2,9 @@
 are.
 
 Code that goes through a list of a request, or a list that grows with the broker's data, makes a `Pace` and reports its
-steps to it. After `FIRST_STEPS` steps, and then after every `TURN_STEPS`, it gives way, and waits in one line for the
-whole loop: in each round of the loop, only one turn of all long work runs. Small work never waits.
+steps to it. After `FIRST_STEPS` steps, and then after every `TURN_STEPS`, the `Pace` makes the code wait for its next
+turn. All long work of the loop waits in one line: in each round of the loop, one turn of one caller runs. Small work
+never waits.
 
 If the caller is gone, its task is cancelled, and the work ends while it waits for its next turn. So shared state must
 be consistent whenever a step is reported.

@@ -292,7 +292,8 @@ class LogReader:
         if view.end_segment is None:
             return best
         readable = range(view.segments.index(view.end_segment) + 1)
-        # What a segment says is an upper bound: its record may be above the high watermark, or below the log start.
+        # The largest timestamp of a segment is an upper bound: its record may be above the high watermark, or below the
+        # log start.
         for index in sorted(readable, key=lambda index: -view.segments[index].max_timestamp_ms):
             if view.segments[index].max_timestamp_ms <= best.timestamp_ms:
                 break
@@ -305,8 +306,8 @@ class LogReader:
     def _search_segment(
         self, view: LogView, index: int, search: _Search, *, needs_all: bool = False
     ) -> FoundOffset | None:
-        """Search the readable part of a segment. Raises CorruptLogError if the answer may lie in a damaged part.
-        `needs_all`: this is so even if something was found before that part."""
+        """Search the readable part of a segment. Raises CorruptLogError if the answer may lie in a damaged part. With
+        `needs_all`, it may lie there even if a record was found before that part."""
         segment = view.segments[index]
         while True:
             end = self._end_of(view, index, segment.base_offset)

@@ -30,7 +30,7 @@ class SyncDue(msgspec.Struct, frozen=True):
 
 
 class LogWriter:
-    """Writes groups, and tracks which files a sync has to cover."""
+    """Writes the write groups of a partition, and tracks which files a sync has to cover."""
 
     __slots__ = ("_directory", "_dirty", "_epochs", "_files", "_handles", "_new_directory", "_new_segment", "_sealed")
 

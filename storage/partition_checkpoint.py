@@ -68,7 +68,7 @@ class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
     """All producers, in rows of older brokers, which wrote no separate rows for producers: id, an unused time,
     batches."""
     boot_id: str = ""
-    """Boot id of the machine when the checkpoint was made. If it differs from the present one, a power cut may have
+    """Boot id of the computer when the checkpoint was made. If it differs from the current one, a power cut may have
     taken unsynced bytes."""
     epochs: list[EpochStart] = []
     """The first entries of the file of leader epochs: those that begin below the recovery point. They are stored here,
@@ -79,7 +79,7 @@ class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
     """Offset below which batches may leave gaps before them: another program wrote them, or a repair accepted missing
     records. 0: there are no gaps."""
     history_unknown: bool = False
-    """Whether it is unknown how often the broker or the machine has stopped since the checkpoint: the row comes from a
+    """Whether it is unknown how often the broker or the computer has stopped since the checkpoint: the row comes from a
     restored backup, or a start has refused the partition. Damage after the recovery point is then not explained by a
     power cut."""
 
@@ -194,8 +194,8 @@ def segment_checkpoints(
 
 @functools.cache
 def boot_id() -> str:
-    """Return a text that changes with every start of the machine, or "" if the system has none: then every crash counts
-    as a power cut."""
+    """Return a text that changes with every start of the computer, or "" if the system has none: then every crash
+    counts as a power cut."""
     try:
         return _BOOT_ID_PATH.read_text(encoding="ascii").strip()
     except OSError:

@@ -104,8 +104,8 @@ class PartitionLog:
         )
         self._staged: WriteGroup | None = None
         self._begun_segment = False
-        """Whether the active segment was made without a group. The sync of the next group then makes its name
-        durable."""
+        """Whether the active segment was made without a write group. The sync of the next write group then makes its
+        name durable."""
         self.unsynced_bound_bytes = -1
         """Maximum bytes of a `synced` topic that this run leaves unsynced at any time; -1: no limit."""
         max_timestamp_ms = active.max_timestamp_ms if active else -1
@@ -196,7 +196,7 @@ class PartitionLog:
             return False
 
     def stage(self, batch: bytes | memoryview, header: BatchHeader, now_ms: int) -> Staged:
-        """Assign an offset to a checked batch, and add it to the group that `take_staged` returns.
+        """Assign an offset to a checked batch, and add it to the write group that `take_staged` returns.
 
         Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, ProducerForgottenError,
         DiskFullError, CorruptLogError or TooManyOpenFilesError (nothing has changed then), StorageFailedError, and
@@ -244,7 +244,7 @@ class PartitionLog:
         return self._staged is not None
 
     def take_staged(self) -> WriteGroup | None:
-        """Return the group of all batches that were staged since the last call, or None. The caller writes it."""
+        """Return the write group of all batches that were staged since the last call, or None. The caller writes it."""
         group, self._staged = self._staged, None
         if group is not None and self._begun_segment:
             group.created_segment, self._begun_segment = True, False
@@ -264,15 +264,15 @@ class PartitionLog:
                 raise unusable(active.log_path, error) from error  # A failed read: nothing has changed.
 
     def _begin_group(self, now_ms: int) -> WriteGroup:
-        """Open the active segment if needed, and return a new group. An error here refuses the batch; an error at the
-        write would stop the broker."""
+        """Open the active segment if needed, and return a new write group. An error here refuses the batch; an error at
+        the write would stop the broker."""
         self.load_active(nowait=True)
         for active in self._view.segments[-1:]:
             active.created_ms = active.created_ms or now_ms
         return WriteGroup()
 
     def _roll(self, group: WriteGroup, active: Segment | None, now_ms: int) -> Segment:
-        """Begin a new segment, which is written and synced with the group."""
+        """Begin a new segment, which is written and synced with the write group."""
         segment = Segment(self._directory, self.log_end_offset, self._files, self._handles, self._rules)
         try:
             segment.create(now_ms)
@@ -288,7 +288,7 @@ class PartitionLog:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def write(self, group: WriteGroup) -> None:
-        """Write a group's bytes. Groups are written in the order in which they were taken.
+        """Write the bytes of a write group. Write groups are written in the order in which they were taken.
 
         Raises StorageFailedError.
         """
@@ -300,7 +300,8 @@ class PartitionLog:
         return self._writer.begin_sync()
 
     def sync(self, due: SyncDue) -> None:
-        """Make everything in `due` durable, new files and directories included. Later groups may be written meanwhile.
+        """Make everything in `due` durable, new files and directories included. Later write groups may be written
+        meanwhile.
 
         One sync at a time. Raises StorageFailedError; after that the state of the files is unknown, and no other sync
         may follow.
@@ -308,7 +309,7 @@ class PartitionLog:
         self._writer.sync(due)
 
     def wrote(self, group: WriteGroup, *, synced: bool) -> None:
-        """Note that a group is written or, with `synced`, that the group and everything before it is synced. Move the
+        """Note that a write group is written or, with `synced`, that it and everything before it is synced. Move the
         high watermark accordingly."""
         end = self._progress.wrote(group, synced=synced)
         if synced or self.config.durability is Durability.WRITTEN:
@@ -322,7 +323,7 @@ class PartitionLog:
         """Move the high watermark to an end of the log."""
         view = self._view
         if end.offset > view.high_watermark:
-            # Runs for every group; `replace` would take longer.
+            # Runs for every write group; `replace` would take longer.
             self._view = LogView(
                 view.segments, view.base_offsets, view.log_start_offset, end.offset, end.segment, end.position
             )
@@ -426,7 +427,7 @@ class PartitionLog:
             segment.remove_files()
 
     def checkpoint(self) -> PartitionCheckpoint:
-        """Return a checkpoint: with it, the next `open` begins at the present synced offset. Later batches may be in
+        """Return a checkpoint: with it, the next `open` begins at the current synced offset. Later batches may be in
         flight.
 
         It has the producers that appended since the checkpoint last given to `stored`, or all producers if there was

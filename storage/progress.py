@@ -9,7 +9,7 @@ from logbroker.storage.write_group import WriteGroup
 
 
 class LogEnd(msgspec.Struct, gc=False, frozen=True):
-    """An end of the log between two groups."""
+    """An end of the log between two write groups."""
 
     offset: int
     segment: Segment | None
@@ -19,8 +19,8 @@ class LogEnd(msgspec.Struct, gc=False, frozen=True):
 
 
 class LogProgress:
-    """The written and the synced end of a log. Groups are written in order; a sync covers everything written before
-    it."""
+    """The written and the synced end of a log. Write groups are written in order; a sync covers everything written
+    before it."""
 
     __slots__ = ("synced", "written")
 
@@ -31,7 +31,7 @@ class LogProgress:
         """End before which everything is synced."""
 
     def wrote(self, group: WriteGroup, *, synced: bool) -> LogEnd:
-        """Move the written end, and with `synced` also the synced end, to the end of a group. Return this end."""
+        """Move the written end, and with `synced` also the synced end, to the end of a write group. Return this end."""
         end = self.written = LogEnd(group.end_offset, group.runs[-1][0], group.end_position, group.max_timestamp_ms)
         if synced:
             self.synced = end

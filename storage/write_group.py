@@ -24,7 +24,7 @@ class WriteGroup(msgspec.Struct):
     """Batches that were staged together and are written together."""
 
     end_offset: int = 0
-    """Log end offset after the group."""
+    """Log end offset after the write group."""
     end_position: int = 0
     """Position of its end in its last segment."""
     max_timestamp_ms: int = -1
@@ -32,7 +32,7 @@ class WriteGroup(msgspec.Struct):
     runs: list[tuple[Segment, int, list[Buffer]]] = []
     """For each segment: the position to write at, and the buffers."""
     sealed: list[Segment] = []
-    """Segments that got their last batch in or before this group."""
+    """Segments that got their last batch in or before this write group."""
     created_segment: bool = False
     epochs: list[EpochStart] | None = None
     """Leader epochs to store; None: they have not changed."""

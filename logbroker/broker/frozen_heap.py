@@ -2,9 +2,10 @@
 loop for 0.5 us per object (0.1 s with 10,000 partitions).
 
 If many objects survive a full collection, they are frozen (gc.freeze), and no later collection visits them. Reference
-counting still frees frozen objects, except those in a reference cycle. So if there are more than twice as many frozen
-objects as were last found alive, plus SPARE_OBJECTS, all are thawed, and the next full collection visits everything.
-This is rare: it happens when the heap doubles, or when there is more garbage than living objects.
+counting still frees frozen objects, except those in a reference cycle. So all objects are thawed when the frozen ones,
+with the survivors that would be frozen now, are more than 2 * N + SPARE_OBJECTS. N is the number of objects that were
+alive when a collection last visited everything. The next full collection then visits everything. This is rare: it
+happens when the heap doubles, or when there is more garbage than living objects.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import gc
 from typing import Any, Final
 
 FREEZE_OBJECTS: Final = 50_000
-"""Minimum number of survivors of a full collection for a freeze: to visit so many takes about 5 ms."""
+"""Minimum number of survivors of a full collection for a freeze: to visit so many takes about 25 ms."""
 SPARE_OBJECTS: Final = 1_000_000
 """Number of frozen objects allowed above twice the number of living objects."""
 

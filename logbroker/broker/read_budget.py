@@ -42,8 +42,9 @@ class ReadBudget:
         return size_bytes <= MIN_RESPONSE_BYTES or self._free_bytes > 0
 
     async def acquire_decoder(self, held_bytes: int) -> None:
-        """Wait for the decoder, and until some bytes would be free without the `held_bytes` of the caller itself: the
-        decoded size is not known in advance. Raises OverloadedError."""
+        """Wait until no other request decodes and some bytes are free, not counting the caller's own `held_bytes` as
+        used. Any number of free bytes will do, because the decoded size is not known in advance. Raises
+        OverloadedError."""
         await self.decoder.acquire()
         while self._free_bytes + held_bytes <= 0:
             self.decoder.release()
@@ -61,7 +62,7 @@ class ReadBudget:
             self._freed = asyncio.Event()
 
     async def wait(self, held_bytes: int = 0) -> None:
-        """Wait until some bytes would be free without the `held_bytes` of the caller itself. Raises OverloadedError
+        """Wait until some bytes are free, not counting the caller's own `held_bytes` as used. Raises OverloadedError
         after `wait_seconds`."""
         try:
             async with asyncio.timeout(self._wait_seconds):

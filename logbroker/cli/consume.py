@@ -245,7 +245,7 @@ def _open(
         # A group member may wait for its topic or bands to be created. Here an unknown band is a typing mistake.
         check_bands([admin.describe_topic(topic).info], bands)
     # At a stop by a service manager, written records are committed, and other members take over the partitions at once.
-    # With `earliest`, records that retention removed before the group read them are skipped.
+    # With `earliest`, records that were deleted before the group read them are skipped.
     with (
         stops_are_interrupts(interrupter),
         CommandConsumer(broker, group=group, start=start, auto_offset_reset=reset or "earliest") as consumer,

@@ -13,6 +13,7 @@ from logbroker.client.admin.admin import (
     TopicDescription,
     TopicGeneration,
 )
+from logbroker.client.admin.dead_letters import LetterList
 from logbroker.client.admin.groups import (
     AwaitedPartition,
     GenerationDescription,
@@ -74,6 +75,7 @@ __all__ = [
     "LaneDescription",
     "LaneList",
     "LetterEnds",
+    "LetterList",
     "ListedOffset",
     "MemberDescription",
     "MergedRecord",

@@ -69,7 +69,7 @@ class InvalidTopicNameError(InvalidRequestError):
 
 
 class InvalidPartitionsError(InvalidRequestError):
-    """The number of partitions is not possible: it is 0, above max_partitions_per_topic, not above the present number,
+    """The number of partitions is not possible: it is 0, above max_partitions_per_topic, not above the current number,
     or not the sum of the bands. Or the topic has grown too often to grow again.
 
     Give a number that the message allows. A topic can only get more partitions.
@@ -263,7 +263,8 @@ class NoCommittedOffsetError(LogbrokerError):
 class OffsetOutOfRangeError(LogbrokerError):
     """The offset is below the log start offset or above the high watermark.
 
-    Go on at the earliest or the latest offset. Retention has deleted what was below the log start offset.
+    Go on at the earliest or the latest offset. The records below the log start offset were deleted, by retention or on
+    request.
     """
 
     code = Code.OUT_OF_RANGE

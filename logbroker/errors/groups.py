@@ -146,7 +146,7 @@ class NotOwnerError(LogbrokerError):
 
 
 class OffsetGoesBackError(LogbrokerError):
-    """The member has committed a higher offset since it got the partition.
+    """A higher offset of the partition is committed already, and a member that keeps the partition cannot go back.
 
     Commit higher offsets only. To go back, use `logbroker group reset-offsets`.
     """

@@ -56,7 +56,7 @@ class LeaseLostError(LogbrokerError):
 
 
 class StaleSessionError(LogbrokerError):
-    """The session has ended, or another worker holds it by now: the fencing token is not the present one.
+    """The session has ended, or another worker holds it by now: the fencing token is not the current one.
 
     Stop working on the key, and open another session.
     """

@@ -22,7 +22,7 @@ class DeadlineHeap(Generic[T]):
     """Items with their deadlines (monotonic seconds)."""
 
     def __init__(self, deadline_of: Callable[[T], float]) -> None:
-        """`deadline_of` returns the present deadline of an armed item; NEVER: it has none."""
+        """`deadline_of` returns the current deadline of an armed item; NEVER: it has none."""
         self.next_at = NEVER
         """A lower bound of all deadlines."""
         self._deadline_of = deadline_of

@@ -77,7 +77,7 @@ class GroupCommit(Generic[T]):
             await asyncio.wait([self._running])
 
     def close(self, error: LogbrokerError) -> None:
-        """Store nothing more. Present and later waiters get the error."""
+        """Store nothing more. Current and later waiters get the error."""
         self._error = self._error or error
         self._refuse()
 

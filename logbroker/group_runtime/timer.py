@@ -1,4 +1,4 @@
-"""A timer that calls a machine when its next deadline is due."""
+"""A timer that calls the state machine of a group when its next deadline is due."""
 
 from __future__ import annotations
 

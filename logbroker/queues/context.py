@@ -1,4 +1,4 @@
-"""The state that the parts of a running queue group share: its machine, commits, clock, and whether it serves."""
+"""The state that the parts of a running queue group share: its state machine, commits, clock, and whether it serves."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class GroupContext:
         return Moment(monotonic(), self._clock.wall_ms())
 
     def touched(self) -> None:
-        """Request a commit and a call of `serve` after an input to the machine."""
+        """Request a commit and a call of `serve` after an input to the state machine."""
         if self.queue.splitting.is_changing:
             self.queue.splitting.look_again()
         self.commits.request()

@@ -84,7 +84,7 @@ class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
     """Approximate number of records that are not scanned yet."""
     copied_bytes: int
     removed: int
-    """Approximate number of records that are not done and that retention removed; copied ones do not count."""
+    """Approximate number of records that are not done and no longer in the log; copied ones do not count."""
     unsent_outputs: int
     """Number of settlements whose outputs are not all appended yet."""
     workers: list[WorkerReport]

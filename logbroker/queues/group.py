@@ -1,7 +1,8 @@
-"""The runtime of one queue group: it feeds the machine with records and the time, and stores its outputs.
+"""The runtime of one queue group: it feeds the state machine (`machine.queue`) with records and the time, and stores
+its outputs.
 
 A record goes log -> Scanner -> Queue.admit -> PullLine -> Queue.take -> pack -> stream; a settlement goes stream ->
-Queue.settle -> GroupCommit -> answer. The machine decides at once, in the order of the calls. Reads, commits and
+Queue.settle -> GroupCommit -> answer. The state machine decides at once, in the order of the calls. Reads, commits and
 appends run as tasks beside it.
 
 If records may have been in flight, or sessions were held, when the broker ended, nothing new is handed out during the

@@ -274,9 +274,10 @@ class Operations:
         """Resume a stalled lane with another record in the place of its head, for this group only. The future completes
         with 0, the number of records done, when this is synced.
 
-        The record gets the head's key (`key` may repeat it), timestamp and ordering key header. Raises
-        UnknownLaneError, InvalidRequestError, the error that prevents reading the head, LaneNotHeldError if the lane
-        went on while its head was read, and the errors of `Inspector.replace_head`.
+        The record gets the head's key (`key` may repeat it) and timestamp. Without `headers`, it gets the head's
+        headers; with some, it gets these and the head's ordering key header. Raises UnknownLaneError,
+        InvalidRequestError, the error that prevents reading the head, LaneNotHeldError if the lane went on while its
+        head was read, and the errors of `Inspector.replace_head`.
         """
         self._context.check_serving()
         head = name.find(self._inspector).head
@@ -287,14 +288,17 @@ class Operations:
             raise old
         if key is not None and key != old.key:
             raise InvalidRequestError(
-                f"the replacement has key {quoted_key(key)}, not {quoted_key(old.key)} like the head: leave the key out"
+                f"the replacement has key {quoted_key(key)}, but the record to be replaced has {quoted_key(old.key)}:"
+                " leave the key out"
             )
-        headers = _with_ordering_key(headers, old.headers, self._queue.settings.key_header)
+        headers = _with_ordering_key(headers, old.headers, self._queue.settings.key_header) if headers else old.headers
         new = LogRecord(old.offset, old.timestamp_ms, old.key, value, headers)
         self._check()
         lane = name.find(self._inspector)
         if lane.head != head:
-            raise LaneNotHeldError("the lane went on meanwhile, and has another head: look at it again")
+            raise LaneNotHeldError(
+                "the first record of the lane is another one by now, because the lane went on: look at it again"
+            )
         self._inspector.replace_head(lane, new)
         return self._done(0)
 

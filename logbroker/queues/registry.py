@@ -85,7 +85,7 @@ class QueueGroupRegistry:
         """Groups whose topics are deleted, and which will be deleted when the changes before are done."""
         self._frozen = False
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
-        """Returns whether a group of another type has the id; set by the owner of those groups."""
+        """Returns whether a group of another type has the id. `open_broker` sets it."""
 
     # --- lookup ------------------------------------------------------------------------------------------------------
 

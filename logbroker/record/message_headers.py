@@ -28,8 +28,8 @@ SUB_KEY: Final = "logbroker-sub-key"
 """The sub-key of a record of a sub-stream."""
 
 COPY_OF: Final = "logbroker-copy-of"
-"""The record's offset in its topic, in ASCII decimal. Set in the copies that a queue group keeps of records that
-retention removed."""
+"""The record's offset in its topic, in ASCII decimal. Set in the copies that a queue group keeps of records that were
+deleted from the log."""
 
 COPY_TOPIC: Final = "logbroker-copy-topic"
 """The id of the original topic, as text. Set in the same copies."""
@@ -68,8 +68,8 @@ def priority_of(headers: Headers) -> int:
 
 
 def joined_key(key: bytes, sub_key: bytes) -> bytes:
-    """Return the key that the records of a sub-stream have. Pairs such as `a#b` with `c` and `a` with `b#c` have the
-    same one: they share a partition and a lane, and only their headers differ."""
+    """Return the key that the records of a sub-stream have. Different pairs may have the same joined key, such as `a#b`
+    with `c`, and `a` with `b#c`: they share a partition and a lane, and only their headers differ."""
     return key + b"#" + sub_key
 
 

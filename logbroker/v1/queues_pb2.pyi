@@ -807,20 +807,22 @@ class LetterEnds(_message.Message):
     def __init__(self, topic_id: _Optional[bytes] = ..., offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RedriveResponse(_message.Message):
-    __slots__ = ("records", "keys", "more", "held", "why_held", "until")
+    __slots__ = ("records", "keys", "more", "held", "why_held", "until", "letters")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     WHY_HELD_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
+    LETTERS_FIELD_NUMBER: _ClassVar[int]
     records: int
     keys: int
     more: bool
     held: int
     why_held: str
     until: LetterEnds
-    def __init__(self, records: _Optional[int] = ..., keys: _Optional[int] = ..., more: _Optional[bool] = ..., held: _Optional[int] = ..., why_held: _Optional[str] = ..., until: _Optional[_Union[LetterEnds, _Mapping]] = ...) -> None: ...
+    letters: _containers.RepeatedCompositeFieldContainer[Place]
+    def __init__(self, records: _Optional[int] = ..., keys: _Optional[int] = ..., more: _Optional[bool] = ..., held: _Optional[int] = ..., why_held: _Optional[str] = ..., until: _Optional[_Union[LetterEnds, _Mapping]] = ..., letters: _Optional[_Iterable[_Union[Place, _Mapping]]] = ...) -> None: ...
 
 class RewindRequest(_message.Message):
     __slots__ = ("group_id", "to", "partitions", "include_parked", "dry_run", "drop_standing")

@@ -56,8 +56,8 @@ _IN_USE: Final = 1
 _FREE: Final = 2
 
 HARMLESS_COMMITS: Final = 1
-"""If at most this many commits have ended since a snapshot, no page of the snapshot was overwritten: the commit after
-them does not do so either. Once that commit has ended, another one may overwrite pages at any moment."""
+"""Number of commits that may end after a snapshot before its pages may be overwritten. The commit that follows them
+does not overwrite any either. Once it has ended, a further one may overwrite pages at any moment."""
 _LIVE_TRIES: Final = 5
 _META_READS: Final = 100
 """Maximum number of reads of a meta page until two successive reads are equal. Commits are never so fast for so

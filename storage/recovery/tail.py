@@ -1,9 +1,9 @@
 """Recovery of the tail above the recovery point: every batch is checked, and the log ends before the first bad one.
 
-If the process was killed and the machine did not restart, only the last write can be torn. A good batch after a bad one
-then means other damage: the partition is not opened, and no file is changed. The same holds if the history of crashes
-is unknown. After a power cut, any unsynced bytes may be missing. Bytes that are cut off go to a side file. Bytes that
-are kept are written again and synced: the pages that a read returns may never have reached the disk.
+If the process was killed and the computer did not restart, only the last write can be torn. A good batch after a bad
+one then means other damage: the partition is not opened, and no file is changed. The same holds if the history of
+crashes is unknown. After a power cut, any unsynced bytes may be missing. Bytes that are cut off go to a side file.
+Bytes that are kept are written again and synced: the pages that a read returns may never have reached the disk.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def test_lag_counts_from_the_committed_offset_also_behind_retention(
         assert row["lag_records"] == RECORDS - place
         assert row["removed_records"] == max(0, start - place)
         assert f"{RECORDS - place} record{'' if place == RECORDS - 1 else 's'} behind" in text
-        assert (f"of which retention removed {start - place}" in text) == (place < start)
+        assert (f"{start - place} of them no longer in the log" in text) == (place < start)
     with member(group.address, "idle", "kept"):
         [row] = rows_of(group, "idle")
         text = group("describe", "idle")
@@ -119,14 +119,45 @@ def test_done_counts_what_is_done_above_a_key_that_stands(queue: Queue, name: st
     full, empty = queue.json("describe", name)["partitions"]
     assert [full[field] for field in ("floor", "end", "done")] == [0, size, size - 1]
     assert [empty[field] for field in ("floor", "end", "done")] == [0, 0, 0]
+    assert full["oldest_timestamp_ms"] is not None
+    assert empty["oldest_timestamp_ms"] is None
     rows = [line.split() for line in queue("describe", name).splitlines()]
-    assert ["0", "0", str(size), str(size), "99.9%"] in rows
-    assert ["1", "0", "0", "0", "-"] in rows
+    [behind] = [row for row in rows if row[:5] == ["0", "0", str(size), str(size), "99.9%"]]
+    assert behind[6:] in (["ms"], ["s"])
+    assert ["1", "0", "0", "0", "-", "-"] in rows
     queue("skip", name, "--all", "--yes")
     [full, _] = queue.json("describe", name)["partitions"]
     assert [full[field] for field in ("floor", "end", "done")] == [size, size, size]
     rows = [line.split() for line in queue("describe", name).splitlines()]
-    assert ["0", str(size), str(size), str(size), "100.0%"] in rows
+    assert ["0", str(size), str(size), str(size), "100.0%", "-"] in rows
+
+
+@pytest.mark.prove
+def test_the_oldest_record_is_the_first_that_is_left_behind_retention(short_lived: EmbeddedBroker, name: str) -> None:
+    """Records are a second apart. One partition has records that retention removed, one is done, and one is empty."""
+    begun_ms = 1_700_000_000_000
+    with Admin(short_lived.address) as admin, Producer(short_lived.address) as producer:
+        configs = {"segment.bytes": "1000", "retention.ms": "-1", "retention.hold.bytes": "0"}
+        admin.create_topic(name, 3, configs)
+        for number in range(RECORDS):
+            producer.send(name, b"%0200d" % number, partition=0, timestamp_ms=begun_ms + 1000 * number)
+            producer.flush()
+        producer.send(name, b"done", partition=1, timestamp_ms=begun_ms)
+        producer.flush()
+        with QueueAdmin(short_lived.address) as queues:
+            queues.create_queue(name, name)
+            queues.rewind(name, "latest", partitions=[1])
+
+            def oldest() -> list[int | None]:
+                description = queues.describe_queue(name, oldest=True)
+                assert description.oldest_timestamp_ms == description.partitions[0].oldest_timestamp_ms
+                return [each.oldest_timestamp_ms for each in description.partitions]
+
+            assert oldest() == [begun_ms, None, None]
+            admin.alter_topic(name, set_configs={"retention.bytes": "2000"})
+            until(lambda: admin.describe_topic(name).partitions[0].log_start_offset > 40)
+            start = admin.describe_topic(name).partitions[0].log_start_offset
+            assert oldest() == [begun_ms + 1000 * start, None, None]
 
 
 def test_an_older_broker_tells_what_is_done_below_the_floor_only() -> None:

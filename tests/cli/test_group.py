@@ -10,12 +10,13 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from logbroker.cli.main import run
-from logbroker.client.sync import Admin, Consumer, Producer
+from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, Worker
 from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, output_of
 from tests.waiting import until
 
@@ -100,6 +101,50 @@ def test_describe_tells_who_reads_what_and_how_far_it_is_behind(group: Group, to
     for word in ("desk-1", "connected", "the same", "0, 1"):
         assert word in members_text
     assert name in group("list")
+
+
+def test_a_list_tells_how_far_groups_of_both_types_are_behind(group: Group, topic: str, name: str) -> None:
+    """The topic has 10 records without a key in each of 2 partitions, a second apart."""
+    queue, other = f"{name}-queue", f"{name}-other"
+    with QueueAdmin(group.address) as queues:
+        queues.create_queue(queue, topic)
+        group("reset-offsets", name, "--topic", topic, "--to", "4")
+        group("reset-offsets", other, "--topic", topic, "--to", "latest")
+        with Worker(group.address, queue, prefetch=1) as worker:
+            for delivery in islice(worker, 5):
+                delivery.ack().result()
+            next(iter(worker))  # It is in flight: it does not wait, and is not done.
+            told = {each["id"]: each for each in group.json("list", "--lag")}
+            text = group("list", "--lag")
+            description = queues.describe_queue(queue, oldest=True)
+            assert queues.describe_queue(queue).oldest_timestamp_ms is None
+    assert (description.counts.in_flight, description.counts.waiting) == (1, 14)
+    oldest = [None if each.floor == 10 else START_MS + 1000 * each.floor for each in description.partitions]
+    assert [each.oldest_timestamp_ms for each in description.partitions] == oldest
+    assert [told[each]["behind"] for each in (name, queue, other)] == [12, 15, 0]
+    assert [told[each]["unknown_partitions"] for each in (name, queue, other)] == [0, 0, 0]
+    assert [told[each]["oldest_timestamp_ms"] for each in (name, queue, other)] == [
+        START_MS + 4000,
+        description.oldest_timestamp_ms,
+        None,
+    ]
+    assert told[other]["oldest_age_ms"] is None
+    for each in (told[name], told[queue]):
+        assert each["oldest_age_ms"] == pytest.approx(time.time() * 1000 - each["oldest_timestamp_ms"], abs=60_000)
+    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.startswith(f" {name}")}
+    assert rows[name][:4] == ["consumer", "empty", "0", "12"]
+    assert rows[queue][:4] == ["queue", "serving", "1", "15"]
+    assert rows[other] == ["consumer", "empty", "0", "0", "-"]
+    assert "behind" not in group("list")
+    assert "behind" not in group.json("list")[0]
+
+
+def test_a_list_tells_where_it_does_not_know_the_whole_lag(group: Group, topic: str, name: str) -> None:
+    group("reset-offsets", name, "--topic", topic, "--partition", "0", "--to", "4")
+    with member(group.address, name, topic, auto_commit=False):
+        [told] = [each for each in group.json("list", "--lag") if each["id"] == name]
+        assert (told["behind"], told["unknown_partitions"]) == (6, 1)
+        assert "at least 6" in group("list", "--lag")
 
 
 def test_describe_tells_which_generation_is_read_and_what_it_waits_for(group: Group, topic: str, name: str) -> None:

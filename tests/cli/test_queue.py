@@ -95,16 +95,16 @@ def test_describe_tells_what_retention_removed(
 ) -> None:
     queue("create", name, "--topic", topic)
     assert queue.json("describe", name)["counts"]["removed"] == 0
-    assert "retention removed" not in queue("describe", name)
+    assert "records deleted" not in queue("describe", name)
     describe = CommandQueueAdmin.describe_queue
 
-    def with_removed(admin: CommandQueueAdmin, group: str) -> QueueDescription:
-        described = describe(admin, group)
+    def with_removed(admin: CommandQueueAdmin, group: str, **options: bool) -> QueueDescription:
+        described = describe(admin, group, **options)
         return msgspec.structs.replace(described, counts=msgspec.structs.replace(described.counts, removed=1234))
 
     monkeypatch.setattr(CommandQueueAdmin, "describe_queue", with_removed)
     text = " ".join(queue("describe", name).split())
-    assert "about 1,234 records before the group had finished them; to keep more, raise" in text
+    assert "records deleted before the group had finished them: about 1,234; to keep more of them, raise" in text
     assert f"retention.hold.bytes of topic {topic}" in text
 
 

@@ -19,7 +19,7 @@ import pytest
 from logbroker.cli.common import terminal
 from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.queue import again
-from logbroker.client.sync import Admin, Consumer, Producer, Worker
+from logbroker.client.sync import Admin, Consumer, Producer, Worker, WorkerDelivery
 from logbroker.errors import DiskFullError
 from tests.cli.command import output_of
 from tests.cli.queues import Queue, exhaust, send, take
@@ -257,6 +257,49 @@ def test_an_empty_standard_input_is_no_value(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     assert "standard input is empty" in queue("replace", name, "c2", exit_code=2)
     assert "replaced" in queue("replace", name, "c2", "--value", "")
+
+
+def test_letters_that_were_not_sent_back_are_listed(queue: Queue, topic: str, name: str) -> None:
+    """One key is sent back and fails again, so it has letters of both kinds."""
+    queue("create", name, "--topic", topic, "--max-attempts", "1", "--on-exhausted", "dead-letter")
+
+    def fail_all(count: int) -> None:
+        with Worker(queue.address, name) as worker:
+            for delivery in islice(worker, count):
+                delivery.nack(reason=f"no {text_of(delivery)}")
+        until(lambda: queue.json("redrive", name, "--dry-run")["records"] == 20)
+
+    def text_of(delivery: WorkerDelivery) -> str:
+        return (delivery.value or b"").decode()
+
+    def left(*options: str) -> list[str]:
+        return [letter["value"] for letter in queue.json("letters", name, *options)["letters"]]
+
+    assert "no dead letter is left" in queue("letters", name)
+    fail_all(20)
+    by_key = [[str(number) for number in range(key, 20, 5)] for key in range(5)]
+    assert sorted(left(), key=int) == [str(number) for number in range(20)]
+    assert left("--key", "c2") == by_key[2]
+    queue("redrive", name, "--key", "c2")
+    assert left("--key", "c2") == []
+    fail_all(4)
+    assert left("--key", "c2") == by_key[2]
+    assert len(left()) == 20
+    queue("redrive", name, "--key", "c3", "--max-records", "2")
+    assert left("--key", "c3") == by_key[3][2:]
+    assert sorted(left(), key=int) == [str(number) for number in range(20) if number not in (3, 8)]
+    document = queue.json("letters", name, "--top", "3")
+    assert (len(document["letters"]), document["more"]) == (3, True)
+    text = queue("letters", name, "--key", "c3")
+    [row] = [line.split() for line in text.splitlines() if "no 13" in line]
+    letter = queue.json("letters", name, "--key", "c3")["letters"][0]
+    headers = {header["key"]: header["value"] for header in letter["headers"]}
+    assert row[0] == f"{letter['partition']}:{letter['offset']}"
+    assert row[1:3] == ["c3", "1"]
+    assert f"{headers['logbroker-origin-partition']}:{headers['logbroker-origin-offset']}" in row
+    assert letter["topic"] == f"{name}.dead-letters"
+    queue("alter", name, "--on-exhausted", "park")
+    assert left("--key", "c3") == by_key[3][2:], "the letters stay, whatever the group does with other records"
 
 
 @pytest.mark.prove

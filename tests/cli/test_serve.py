@@ -159,6 +159,7 @@ def test_a_data_directory_that_cannot_be_is_refused(tmp_path: Path) -> None:
         ("sync_thread = 4", "there is no setting 'sync_thread'; use one of: sync_threads, "),
         ("data-dir = '/data'", "there is no setting 'data-dir'; use one of: data_dir, "),
         ("Max-Partitions = 1", "there is no setting 'Max-Partitions'; use one of: max_partitions, "),
+        ("retention_ms = 1", "retention.ms is a topic config: put it into [topic_defaults], in quotes"),
         ("[disk]\nfree = 1", "there is no setting 'disk'; use one of: "),
         ("retention.ms = 5", "retention.ms is a topic config: put it into [topic_defaults], in quotes"),
         ("'durability' = 'written'", "durability is a topic config"),

@@ -62,6 +62,7 @@ ARGUMENTS: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
         "split_lane": ("q", b"other", "none"),
         "join_lane": ("q", b"other"),
         "decide_all": ("q", "resume"),
+        "list_letters": ("q",),
         "redrive": ("q",),
         "rewind": ("q", "earliest"),
         "close": (),

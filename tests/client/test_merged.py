@@ -267,6 +267,67 @@ async def test_a_topic_that_grew_comes_in_order_and_without_waiting(
     await in_either(blocking, consumer.close)
 
 
+def _one_of(records: Iterator[Any]) -> list[Any]:
+    return list(itertools.islice(records, 1))
+
+
+def _pause(consumer: sync.Consumer, at: TopicPartition) -> None:
+    consumer.pause(at)
+    consumer.resume(at)
+
+
+MEANWHILE: dict[str, Callable[[sync.Consumer, TopicPartition], list[Any] | None]] = {
+    "poll": lambda consumer, _: consumer.poll(1),
+    "until_end": lambda consumer, _: _one_of(consumer.until_end()),
+    "batches": lambda consumer, _: [record for batch in _one_of(consumer.batches(until_end=True)) for record in batch],
+    "merged": lambda consumer, at: _one_of(consumer.merged(at.topic, until_end=True)),
+    "seek": lambda consumer, at: consumer.seek(at, consumer.position(at)),
+    "seek past one": lambda consumer, at: consumer.seek(at, consumer.position(at) + 1),
+    "pause": _pause,
+}
+"""Things that the body of a merged loop may do: use its consumer otherwise, and go on."""
+
+
+def test_a_partition_that_is_resumed_is_waited_for_again(address: str, topic: str) -> None:
+    asyncio.run(create(address, topic, 2))
+    asyncio.run(send(address, topic, [(number % 2, number) for number in range(400)]))
+    paused, found = TopicPartition(topic, 0), list[MergedRecord]()
+    with sync.Consumer(address) as consumer:
+        for record in consumer.merged(topic, max_wait_seconds=LONG, until_end=True):
+            found.append(record)
+            if len(found) == 20:
+                consumer.pause(paused)
+            if len(found) == 30:
+                consumer.resume(paused)
+    # While it is paused, ten records of the other one come, and so nine of its own are late.
+    late = [int(record.value or b"") for record in found if record.late]
+    assert late == [number for number in range(20, 39) if number % 2 == 0]
+    on_time = [int(record.value or b"") for record in found if not record.late]
+    assert on_time == sorted(on_time)
+    assert sorted(numbers(found)) == list(range(400))
+
+
+@pytest.mark.parametrize("other", [name for name in MEANWHILE if name not in ("seek", "seek past one", "pause")])
+@pytest.mark.parametrize("until_end", [True, False])
+def test_a_merged_loop_goes_on_where_another_read_has_ended_a_generation(
+    address: str, topic: str, other: str, until_end: bool
+) -> None:
+    asyncio.run(create(address, topic, 1))
+    asyncio.run(send(address, topic, [(0, 0), (0, 1)]))
+    with sync.Admin(address) as admin:
+        admin.alter_topic(topic, partitions=2)
+    asyncio.run(send(address, topic, [(1, 2)]))
+    read = MEANWHILE[other]
+    with sync.Consumer(address) as consumer:
+        consumer.assign(topic)
+        found = numbers(read(consumer, TopicPartition(topic, 0)) or [])
+        while len(found) < 2:
+            found += numbers(read(consumer, TopicPartition(topic, 0)) or [])
+        records = consumer.merged(topic, max_wait_seconds=LONG, until_end=until_end)
+        found += numbers(list(itertools.islice(records, 3 - len(found))))
+    assert found == [0, 1, 2]
+
+
 @both
 @pytest.mark.parametrize("until_end", [False, True])
 async def test_records_of_other_keys_do_not_hold_up_a_topic_that_grew(
@@ -316,27 +377,6 @@ def test_records_of_a_key_stay_in_order_over_growth_whatever_the_body_moves(
         assert first_of_next == len(found)
     elif until_end:
         assert set(found) == set(range(96))
-
-
-def _one_of(records: Iterator[Any]) -> list[Any]:
-    return list(itertools.islice(records, 1))
-
-
-def _pause(consumer: sync.Consumer, at: TopicPartition) -> None:
-    consumer.pause(at)
-    consumer.resume(at)
-
-
-MEANWHILE: dict[str, Callable[[sync.Consumer, TopicPartition], list[Any] | None]] = {
-    "poll": lambda consumer, _: consumer.poll(1),
-    "until_end": lambda consumer, _: _one_of(consumer.until_end()),
-    "batches": lambda consumer, _: [record for batch in _one_of(consumer.batches(until_end=True)) for record in batch],
-    "merged": lambda consumer, at: _one_of(consumer.merged(at.topic, until_end=True)),
-    "seek": lambda consumer, at: consumer.seek(at, consumer.position(at)),
-    "seek past one": lambda consumer, at: consumer.seek(at, consumer.position(at) + 1),
-    "pause": _pause,
-}
-"""Things that the body of a merged loop may do: use its consumer otherwise, and go on."""
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE.values(), ids=MEANWHILE)

@@ -160,7 +160,7 @@ def test_it_does_what_the_model_does(done: list[tuple[str, str, Any]]) -> None:
             taken = model.take(now, 5)
             assert machine.take(now, 5) == taken
             kept = min(number, len(taken))
-            machine.put_back([item for item, _ in taken[kept:]])
+            machine.put_back(len(taken) - kept)
             model = before
             assert model.take(now, kept) == taken[:kept]
             released += taken[:kept]
@@ -246,13 +246,19 @@ def test_a_silent_source_holds_nothing_up_for_longer_than_the_wait() -> None:
 
 def test_what_was_not_released_last_is_not_put_back() -> None:
     machine = Resequencer[Item](by_sequence, max_wait_seconds=WAIT)
-    item = Item("a", 0, 1)
-    machine.add("a", item, 0.0)
-    assert machine.take(0.0) == [(item, False)]
-    machine.put_back([item])
-    with pytest.raises(InvalidRequestError, match="1 records cannot be put back: 0 were released last"):
-        machine.put_back([item])
-    assert machine.take(0.0) == [(item, False)]
+    items = [Item("a", number, number) for number in range(3)]
+    machine.add_all("a", items, 0.0)
+    assert machine.take(0.0) == [(item, False) for item in items]
+    machine.put_back(2)
+    for wrong, left in ((2, 1), (-1, 1)):
+        with pytest.raises(InvalidRequestError, match=f"{wrong} records cannot be put back: {left} were released last"):
+            machine.put_back(wrong)
+    with pytest.raises(TypeError):
+        machine.put_back(items)  # type: ignore[arg-type]
+    assert machine.take(0.0) == [(item, False) for item in items[1:]]
+    assert machine.drop("a") == 0
+    with pytest.raises(InvalidRequestError, match="0 were released last"):
+        machine.put_back(1)
     assert len(machine) == 0
 
 

@@ -60,6 +60,7 @@ NO_CHANGES: dict[str, Call] = {
     "explain_lane": lambda _, queues, name: queues.explain_lane(name, b"key"),
     "a topic that is only checked": lambda admin, _, name: admin.create_topic(name, validate_only=True),
     "a redrive that only counts": lambda _, queues, name: queues.redrive(name, dry_run=True),
+    "list_letters": lambda _, queues, name: queues.list_letters(name),
     "a rewind that only counts": lambda _, queues, name: queues.rewind(name, "earliest", dry_run=True),
 }
 

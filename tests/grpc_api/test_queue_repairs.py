@@ -76,6 +76,17 @@ def test_a_redrive_is_bounded_by_the_ends_of_its_first_call(group: QueueGroup) -
     assert group.redrive(dry_run=True)[0] == 3, "those that were made meanwhile"
 
 
+def test_a_dry_run_names_the_letters_that_are_left(group: QueueGroup) -> None:
+    fail_all(group, group.worker(), 4)
+    dry = pb.RedriveRequest(group_id=group.id, dry_run=True)
+    [until] = group.calls.Redrive(dry).until.offsets
+    assert [place.offset for place in group.calls.Redrive(dry).letters] == list(range(until)) == [0, 1, 2, 3]
+    assert not group.calls.Redrive(pb.RedriveRequest(group_id=group.id, max_records=1)).letters
+    assert [place.offset for place in group.calls.Redrive(dry).letters] == [1, 2, 3]
+    dry.max_records = 2
+    assert [place.offset for place in group.calls.Redrive(dry).letters] == [1, 2]
+
+
 @pytest.mark.parametrize("offsets", [[-1], [4, 4], [0] * ((1 << 15) + 1)])
 def test_ends_that_no_topic_has_are_refused(group: QueueGroup, offsets: list[int]) -> None:
     fail_all(group, group.worker(), 4)
@@ -167,16 +178,28 @@ def test_a_head_is_replaced_for_this_group(api: Api) -> None:
     assert b"mended" not in [delivery.value for delivery in other.receive(3, max_wait_ms=5000)]
 
 
-def test_a_replacement_keeps_its_ordering_key(api: Api) -> None:
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], [("tenant", b"t"), ("x", b"y"), ("null", None)]),
+        ([("by", b"operator")], [("tenant", b"t"), ("by", b"operator")]),
+        ([("by", b"operator"), ("tenant", b"t")], [("by", b"operator"), ("tenant", b"t")]),
+    ],
+)
+def test_a_replacement_keeps_the_headers_of_the_head_unless_it_brings_some(
+    api: Api, given: list[tuple[str, bytes]], expected: list[tuple[str, bytes | None]]
+) -> None:
+    """The ordering key header stays in any case."""
     group = QueueGroup(api, max_attempts=1, key_header="tenant")
-    headers = [("tenant", b"t"), ("x", b"y")]
+    headers = [("tenant", b"t"), ("x", b"y"), ("null", None)]
     api.produce(group.topic, encode_batch([NewRecord(b"v", b"k", headers, 1000)]))
     worker = group.worker()
     fail(worker)
     other = Record(value=b"w", headers=[Header(key="tenant", value=b"u")])
     assert group.decide(pb.LaneDecision(key=b"t", replace_head=other))[0][0] == "INVALID_REQUEST"
-    assert group.decide(pb.LaneDecision(key=b"t", replace_head=Record(value=b"w"))) == [("", 0)]
+    new = Record(value=b"w", headers=[Header(key=name, value=value) for name, value in given])
+    assert group.decide(pb.LaneDecision(key=b"t", replace_head=new)) == [("", 0)]
     worker.credit(1)
     [(_, batch)] = split_batches(worker.expect("deliveries").batches)
     [record] = decode_batch(batch)
-    assert (record.key, record.value, list(record.headers)) == (b"k", b"w", [("tenant", b"t")])
+    assert (record.key, record.value, list(record.headers)) == (b"k", b"w", expected)

@@ -43,7 +43,7 @@ def test_only_held_lanes_can_be_moved() -> None:
     inspector = Inspector(queue)
     with pytest.raises(UnknownLaneError, match=r"the queue group has no waiting records of key 'k'$"):
         inspector.lane(b"k")
-    with pytest.raises(UnknownLaneError, match="not the head"):
+    with pytest.raises(UnknownLaneError, match="not the first record"):
         inspector.lane_of_record(0)
     admit(queue, [b"k"])
     with pytest.raises(LaneNotHeldError, match="the lane is ready"):

@@ -574,7 +574,7 @@ async def test_an_alarm_says_why_an_ack_waits_before_it_is_stored(
                 with pytest.raises(LogbrokerError):
                     await settle(link, [receipt], *outputs)
             [alarm] = output_alarms(opened)
-            assert alarm.startswith("acks wait with outputs for topic out: ")
+            assert alarm.startswith("acks with outputs for topic out wait: ")
             seconds += 6
             assert output_alarms(opened) == [], "nobody tries any more"
             for _ in range(2):

@@ -68,7 +68,9 @@ async def test_keys_keep_their_order_over_growth_of_the_dead_letter_topic(
     monkeypatch.setattr("logbroker.queues.dead_letters.search.MAX_ROUND_RECORDS", round_records)
     async with shell(tmp_path) as opened:
         group = await letters_over_growth(opened)
-        assert await group.redrive(None, 1000, dry_run=True) == RedriveOutcome(TOTAL, len(KEYS), False)
+        counted = await group.redrive(None, 1000, dry_run=True)
+        assert counted == RedriveOutcome(TOTAL, len(KEYS), False, letters=counted.letters)
+        assert len(set(counted.letters)) == TOTAL
         more = True
         while more:
             more = (await group.redrive(None, max_records)).more
@@ -80,7 +82,9 @@ async def test_one_key_keeps_its_order_and_leaves_the_others(tmp_path: Path) -> 
     async with shell(tmp_path) as opened:
         group = await letters_over_growth(opened)
         for key in KEYS[:4]:
-            assert await group.redrive(key, 1, dry_run=True) == RedriveOutcome(1, 1, True)
+            counted = await group.redrive(key, 1, dry_run=True)
+            assert counted == RedriveOutcome(1, 1, True, letters=counted.letters)
+            assert len(counted.letters) == 1
             assert await group.redrive(key, 4) == RedriveOutcome(4, 1, True)
             assert await group.redrive(key, 1000) == RedriveOutcome(2, 1, False)
     async with shell(tmp_path) as opened:

@@ -114,6 +114,6 @@ def test_of_a_receipt_that_nobody_was_given_nothing_is_said_that_was_not() -> No
     queue = restart(rows, 1)
     for receipt in (0, 5, queue.group_epoch - 1):
         message = refused(queue, receipt, LeaseLostError)
-        assert f"receipt {receipt} is of no delivery since" in message
-        assert "unless it was settled then" in message
+        assert f"receipt {receipt} does not belong to a delivery since" in message
+        assert "unless it was settled" in message
         assert "the delivery was made" not in message

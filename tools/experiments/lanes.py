@@ -22,7 +22,8 @@ from logbroker.tools.experiments.worker_process import WorkerJob
 FEW_KEYS: Final = 4
 MANY_KEYS: Final = 100
 HOT_KEYS: Final = 80
-"""In the strips with a hot key, this many of the 100 keys are one key, the hot one. They are its second keys."""
+"""In the strips with a hot key, the records of this many of the 100 keys are sent with one key, the hot key. Their own
+keys become the second keys of the hot key."""
 HOT_KEY: Final = 2
 """The hot key. Its colour is not like red, which means disorder."""
 SPLIT_INTO: Final = 8
@@ -39,8 +40,8 @@ Row = tuple[bytes, bytes]
 
 def strip_plans(rows: Sequence[Row], workers: int) -> list[StripPlan]:
     """Return the plans of the six strips, one queue group each (see `lane_strip`). The keys of the rows are hashed to
-    4 or to 100 keys, in the same way on every machine. In the last two strips, 80 of the 100 keys are one, which is
-    split in the last one."""
+    4 or to 100 keys, in the same way on every computer. In the last two strips, the records of 80 of the 100 keys have
+    the same key, the hot key. The last strip splits the lane of this key."""
     few = [zlib.crc32(subject) % FEW_KEYS for subject, _ in rows]
     many = [zlib.crc32(subject) % MANY_KEYS for subject, _ in rows]
     hot = [HOT_KEY if key < HOT_KEYS else key for key in many]
@@ -121,8 +122,9 @@ async def drain(
 
 
 async def _send(broker: str, names: Sequence[str], strips: Sequence[Strip], rows: Sequence[Row]) -> None:
-    """Send all records to all strips, record by record, so that no strip begins earlier than the others. In the strip
-    with a split key, the header has the second key; the others have it so that the work is the same."""
+    """Send all records to all strips, record by record, so that no strip begins earlier than the others. The header
+    holds the second key. Only the strip with a split key needs it; the records of the other strips have it, too, so
+    that the work is the same."""
     async with Producer(broker) as producer:
         begun = monotonic()
         for strip in strips:

@@ -46,7 +46,7 @@ class LogFile:
         os.close(self._fd)
 
     def refresh(self) -> None:
-        """Look up the present size of the file, and empty the window."""
+        """Look up the current size of the file, and empty the window."""
         self.size_bytes = os.fstat(self._fd).st_size
         self._start = self._end = 0
 

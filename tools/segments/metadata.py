@@ -109,7 +109,7 @@ class Knowledge(msgspec.Struct, kw_only=True):
 
     @property
     def power_cut(self) -> bool:
-        """Whether the machine has restarted since the last checkpoint, and nothing else is known to have happened."""
+        """Whether the computer has restarted since the last checkpoint, and nothing else is known to have happened."""
         checkpoint = self.checkpoint
         same_boot = checkpoint is not None and checkpoint.boot_id != "" and checkpoint.boot_id == boot_id()
         return checkpoint is not None and not same_boot and not checkpoint.history_unknown
@@ -150,7 +150,7 @@ def checkpoint_key(topic_id: TopicId, partition: int) -> bytes:
 
 
 def is_held(data_dir: Path) -> bool:
-    """Whether a broker of this machine holds the data directory.
+    """Whether a broker of this computer holds the data directory.
 
     This reads the kernel's list of locks. An attempt to take the lock would keep out a broker that starts at this
     moment.
@@ -163,7 +163,7 @@ def is_held(data_dir: Path) -> bool:
 
 
 def is_live(partition: PartitionFiles) -> bool:
-    """Whether a broker of this machine holds the data directory of a partition."""
+    """Whether a broker of this computer holds the data directory of a partition."""
     return partition.data_dir is not None and is_held(partition.data_dir)
 
 

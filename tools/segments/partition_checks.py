@@ -144,7 +144,7 @@ def is_torn_tail(fault: Fault, synced: int | None, *, last_segment: bool, power_
     """Whether a crash explains the damage, so that the next start will cut it off.
 
     `synced` is the number of bytes of the segment below the recovery point, or None if it is unknown. `power_cut` says
-    that the machine has restarted since, so that any unsynced bytes may be gone. Otherwise only the last write can be
+    that the computer has restarted since, so that any unsynced bytes may be gone. Otherwise only the last write can be
     torn.
     """
     if fault.end == fault.position:

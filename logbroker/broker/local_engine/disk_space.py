@@ -70,8 +70,8 @@ class DiskSpace:
         self._free_bytes = 0
         self._free_files: float = 0
         self._unwritten_bytes = 0
-        """Bytes of `taken` blocks that have not ended. They may not be on the disk yet, so each measurement subtracts
-        them."""
+        """Bytes counted by `with taken(...)` statements that still run. They may not be on the disk yet, so each
+        measurement subtracts them."""
         self._measured_at = 0.0
         self._refused: dict[DiskUse, dict[str, int]] = {}
         """Uses whose refusal was logged, each with the smallest number of bytes and files that was refused. The log
@@ -117,7 +117,7 @@ class DiskSpace:
 
     @contextmanager
     def taken(self, size_bytes: int) -> Iterator[None]:
-        """Count bytes that were accepted and will be written by the end of the block."""
+        """Count bytes that were accepted and will be written by the end of the `with` statement."""
         self.take(size_bytes)
         self._unwritten_bytes += size_bytes
         try:
@@ -126,8 +126,8 @@ class DiskSpace:
             self._unwritten_bytes -= size_bytes
 
     def check(self, size_bytes: int = 0, use: DiskUse = DiskUse.TAKES_ROOM, files: int = 0) -> None:
-        """Raise DiskFullError if this many more bytes or files would leave less than this use of the disk must leave.
-        With `files` 0, free files do not matter. Makes a few system calls a second."""
+        """Raise DiskFullError if a write of this many bytes or files would leave less free space than `use` must leave
+        (`_RESERVE`). With `files` 0, free files do not matter. Makes a few system calls a second."""
         # Other programs write, too, and each of them may fill the disk in a second.
         if time.monotonic() - self._measured_at > _MEASURE_AGAIN_SECONDS:
             self.measure()
@@ -162,7 +162,8 @@ class DiskSpace:
         least = refused.get(what)
         if least is None or asked < least:
             refused[what] = asked
-            # A request may ask for more than the disk ever has. So a later refusal of half as much is logged, too.
+            # The first refusal may be of a request that no disk could take, which says little about the disk. So a
+            # later refusal is logged, too, if it is of at most half as much.
             if least is None or 2 * asked <= least:
                 _log.warning("%s: %s", _REFUSED[use], text)
         return DiskFullError(text)

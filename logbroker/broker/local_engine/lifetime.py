@@ -55,8 +55,9 @@ async def open_engine(
 
     `on_failure` is called, on the event loop, when storage fails: nothing more is acknowledged, and the caller must end
     the process. `other_directories` are names that other parts use in the data directory. Raises DataDirError,
-    CorruptLogError or InvalidConfigError. Closing order: a topic change ends, upkeep stops, partitions are settled and
-    checkpointed, the clean stop is marked, threads end, the metadata store drains, the lock is released.
+    CorruptLogError or InvalidConfigError. Closing order: a topic change ends, upkeep stops, partitions write and sync
+    what is staged, their recovery points are stored, the clean stop is marked, threads end, the metadata store commits
+    its waiting changes, the lock is released.
     """
     loop = asyncio.get_running_loop()
     failure = StorageFailure(on_failure)
@@ -88,7 +89,7 @@ async def open_engine(
         files.check_place = data_dir.check_in_place
         handles = HandleCache(files, config.max_open_segments or _default_open_segments())
         catalog = Catalog()
-        # Maximum bytes of one group that a thread writes and then syncs.
+        # Maximum bytes of the batches that a thread writes and syncs together (a write group, see `Partition`).
         unsynced_bound_bytes = config.max_produce_bytes_in_flight + MAX_STORED_BATCH_BYTES
         partitions = PartitionTable(
             data_dir, store, files, handles, pool, failure, unsynced_bound_bytes, config.sync_threads
@@ -209,8 +210,8 @@ def _load_topics(
 
 
 def _default_open_segments() -> int:
-    """Return half of the descriptors that the process may have; the rest is for connections, indexes and the
-    metadata."""
+    """Return half of the descriptors that the process may have, but between LEAST_OPEN_SEGMENTS and _MANY_SEGMENTS; the
+    other descriptors are for connections, indexes and the metadata."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _MANY_SEGMENTS

@@ -25,8 +25,8 @@ from logbroker.storage.partition_checkpoint import BROKER, PRODUCERS
 NEXT_ID_KEY: Final = b"next-id"
 NEXT_RECEIPT_KEY: Final = b"next-receipt"
 RECEIPTS_PER_MS_BITS: Final = 12
-"""Bits for the numbers of one millisecond. No broker gives out as many. Today's numbers fit into the 53 bits that a
-double holds exactly."""
+"""Bits for the numbers of one millisecond. No broker gives out 4096 receipts in a millisecond. Today's numbers fit into
+the 53 bits that a double holds exactly."""
 PRODUCER_IDS_PER_MS_BITS: Final = 20
 _NUMBER_BYTES: Final = 8
 MAX_FROM_CLOCK: Final = 1 << 62

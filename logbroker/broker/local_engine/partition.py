@@ -26,7 +26,8 @@ class Listener(Protocol):
 class Pending:
     """The appends of one call that are not durable yet: one future for all of them.
 
-    `on_settled` is called once all are settled, even if nobody waits any more.
+    An append is settled when it is durable, or when storage failed and it never will be. `on_settled` is called once
+    all are settled, even if nobody waits any more.
     """
 
     __slots__ = ("_future", "_on_settled", "_open")
@@ -40,7 +41,7 @@ class Pending:
         self._open += 1
 
     def settle_one(self) -> None:
-        """Settle one append: it is durable, or storage failed and it never will be."""
+        """Count one append as settled."""
         self._open -= 1
         if self._open:
             return
@@ -64,10 +65,11 @@ class _Waiter(msgspec.Struct, gc=False):
 class Partition:
     """Owns a `PartitionLog`. Every method runs on the event loop.
 
-    Group commit: while a thread writes and syncs one group, the appends that arrive form the next one; one thread hop
-    covers the write and the sync of a group. Appends that need no sync are written on the event loop when no thread
-    writes here: a copy into the page cache costs less than the hop (docs/BENCHMARKS.md). If a topic's appends need no
-    sync, the sync for a checkpoint runs in a thread beside these writes.
+    Group commit: while a thread writes and syncs one write group (`WriteGroup`), the appends that arrive form the next
+    one. The loop hands each write group to a thread once, for both the write and the sync. Appends that need no sync
+    are written on the event loop when no thread writes here: a copy into the page cache costs less than to wake a
+    thread (docs/BENCHMARKS.md). If a topic's appends need no sync, the sync for a checkpoint runs in a thread beside
+    these writes.
     """
 
     def __init__(self, key: PartitionKey, name: str, log: PartitionLog, pool: IoPool, failure: StorageFailure) -> None:
@@ -82,8 +84,8 @@ class Partition:
         self._pool = pool
         self._failure = failure
         self._writing = False
-        """Whether a thread has the partition, to write and sync a group or only to sync. The event loop then writes
-        nothing."""
+        """Whether a thread has the partition, to write and sync a write group or only to sync. The event loop then
+        writes nothing."""
         self._syncing = False
         """Whether a thread is syncing written batches; the event loop may write meanwhile."""
         self._sync_wanted = False
@@ -182,7 +184,8 @@ class Partition:
         return await future
 
     def close(self, *, to_be_removed: bool = False) -> None:
-        """Close the log, and notify the listeners. The log must be settled, and get no more appends."""
+        """Close the log, and notify the listeners. Before that, the caller calls `settle`; the log gets no more
+        appends."""
         self.closed = True
         self.notify_listeners()
         self.log.close(to_be_removed=to_be_removed)
@@ -219,7 +222,7 @@ class Partition:
     def _synced(
         self, group: WriteGroup | None, before: LogEnd, settlers: list[asyncio.Future[PartitionCheckpoint]]
     ) -> None:
-        """Handle a finished sync, which covered everything up to `before` and the group, if there is one."""
+        """Handle a finished sync. It covered everything up to `before` and, if there is one, the write group."""
         self._writing = self._syncing = False
         log = self.log
         readable_offset = log.high_watermark

@@ -144,8 +144,8 @@ class PartitionTable:
 
     def limit_producers(self, max_producers: int) -> None:
         """If the partitions together remember more than `max_producers` idempotent producers, shorten the memory of the
-        partitions with the most producers. 31/32 of the limit are then left in all, so that this does not happen at
-        each append."""
+        partitions with the most producers. After that, all partitions together remember at most 31/32 of
+        `max_producers`, so that this does not happen at each append."""
         if self.producer_count.value > max_producers:
             partitions = list(self)
             level = common_level([partition.log.producer_count for partition in partitions], max_producers * 31 // 32)
@@ -157,14 +157,14 @@ class PartitionTable:
         return max((partition.log.producer_ids_end for partition in self), default=0)
 
     def take(self, topic_id: TopicId) -> list[Partition]:
-        """Remove a topic's partitions from the table, and return them. They get no more appends; the caller settles and
-        closes them."""
+        """Remove a topic's partitions from the table, and return them. They get no more appends; the caller calls
+        `settle` (write and sync what is staged) and then closes them."""
         partitions = self.of_topic(topic_id)
         self._by_topic.pop(topic_id, None)
         return partitions
 
     def close(self) -> None:
-        """Close all partitions, which must be settled."""
+        """Close all partitions. Nothing may be staged any more (see `Partition.settle`)."""
         for partition in self:
             partition.close()
 
@@ -206,8 +206,8 @@ class PartitionTable:
                 if writes != [(PARTITIONS, key, stored.get(key))]:
                     rows += writes
             elif (row := stored.get(key)) is not None:
-                # The machine may restart before the partition is repaired. The damage must not look like that of a
-                # power cut then.
+                # If the computer restarts before the partition is repaired, recovery must report this damage again, and
+                # not take it for unsynced bytes that a power cut took. So the row says that the history is unknown.
                 refused = with_unknown_history(row)
                 if refused != row:
                     rows.append((PARTITIONS, key, refused))

@@ -1,8 +1,8 @@
 """Deletes the first records of partitions on request.
 
-Queue groups come first, as with retention: a holder that still needs some of the records is asked to release them, and
-copies the records of stalled lanes before it does. A deletion that has begun goes on to its end, even if the caller
-leaves.
+As retention does, a deletion first asks each holder that still needs some of the records to release them. A queue group
+copies the records of stalled lanes before it releases them. A deletion that has begun is completed, even if the caller
+is cancelled.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class RecordDeletion:
                 )
 
     async def _outcome(self, partition: Partition, offset: int) -> LogbrokerError | None:
-        """Return the error instead of raising it: the caller may have left."""
+        """Return the error instead of raising it: after a cancellation of the caller, nobody would take the
+        exception."""
         try:
             await self._upkeep.delete_below(partition, offset)
         except StorageFailedError as error:

@@ -40,7 +40,7 @@ from logbroker.storage.partition_checkpoint import PRODUCERS
 from logbroker.types import TopicId, new_topic_id
 
 SETTLED_AT_ONCE: Final = 128
-"""Number of partitions of a grown or deleted topic that are settled at a time."""
+"""Number of partitions of a grown or deleted topic for which `Partition.settle` runs at a time."""
 CLOSE_STEPS: Final = 10
 """Steps of a `Pace` that closing a partition takes."""
 

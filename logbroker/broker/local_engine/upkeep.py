@@ -219,8 +219,8 @@ class Upkeep:
         _log.info("retention: %s now starts at offset %d", partition.name, start_offset)
 
     async def delete_below(self, partition: Partition, offset: int) -> None:
-        """Let the log begin at an offset, durably, or at the first one that a holder needs. It must be readable up to
-        `offset`. The offset may lie within a segment, whose file then stays."""
+        """Raise the log start durably to an offset, or to the first one that a holder needs if that is lower. The log
+        must be readable up to `offset`. If the new log start lies within a segment, the file of the segment stays."""
         log = partition.log
         async with partition.removing:
             if partition.closed:
@@ -238,8 +238,8 @@ class Upkeep:
         _log.info("records were deleted: %s now starts at offset %d", partition.name, offset)
 
     async def _in_new_segment(self, partition: Partition) -> PartitionCheckpoint | None:
-        """Let a log go on in an empty segment, and return a checkpoint of it; None: that is not possible now. All
-        records must be synced, and nothing appended since."""
+        """Begin an empty segment, and return a checkpoint of the log; None: no segment can be begun now. All records of
+        the log must be synced."""
         log = partition.log
         try:
             log.begin_segment(self._clock.wall_ms())
@@ -253,7 +253,7 @@ class Upkeep:
     async def _raise_start(
         self, partition: Partition, start_offset: int, checkpoint: PartitionCheckpoint
     ) -> list[Segment]:
-        """Let a log begin at an offset, durably. Return the segments whose files can be removed by then."""
+        """Raise the log start to an offset durably. Return the segments whose files can be removed now."""
         checkpoint.log_start_offset = start_offset
         writes = encode_checkpoint(partition_row_key(*partition.key), checkpoint)
         await asyncio.wrap_future(self._store.submit(writes))

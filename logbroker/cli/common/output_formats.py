@@ -50,7 +50,7 @@ def lines(records: Iterable[Record]) -> bytes:
 
 def json_lines(records: Iterable[Record]) -> bytes:
     """Return each record as a JSON object, with a line feed."""
-    return _encode_lines([_json_record(record) for record in records])
+    return _encode_lines([json_record(record) for record in records])
 
 
 def shown_lines(records: Iterable[Record]) -> bytes:
@@ -76,7 +76,8 @@ def json_delivery(delivery: WorkerDelivery) -> bytes:
     return _encode_lines([_JsonDelivery(**fields, attempt=delivery.attempt, redelivered=delivery.redelivered)])
 
 
-def _json_record(record: Record) -> _JsonRecord:
+def json_record(record: Record) -> _JsonRecord:
+    """Return a record as an object that is written as JSON."""
     return _JsonRecord(**_fields(record))
 
 

@@ -29,7 +29,7 @@ _MAX_WIDTH: Final = 160
 
 
 class Look(Protocol):
-    """A view that is called with the present strips."""
+    """A view that is called with the current strips."""
 
     def __call__(self, strips: list[Strip]) -> None: ...
 

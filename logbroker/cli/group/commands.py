@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 import click
+import msgspec
 
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PARTITION, Whole
-from logbroker.cli.common.clients import CommandAdmin
+from logbroker.cli.common.clients import CommandAdmin, CommandQueueAdmin
 from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import (
     PLACE_METAVAR,
@@ -24,11 +27,14 @@ from logbroker.cli.group.reset import Move, plan
 from logbroker.client.sync import (
     GenerationDescription,
     GroupDescription,
+    GroupInfo,
     MemberDescription,
     PartitionLag,
+    QueueDescription,
     TopicPartition,
 )
 from logbroker.config import MAX_INT64
+from logbroker.errors import UnknownGroupError
 
 _NAMED_PARTITIONS: Final = 10
 _CLASSIC_TYPE: Final = "classic"
@@ -48,26 +54,96 @@ def group() -> None:
     """
 
 
+class _Lag(NamedTuple):
+    """How far a group is behind, of either type."""
+
+    behind: int
+    """Number of records that are not done."""
+    unknown_partitions: int
+    """Number of partitions that `behind` leaves out, because nothing is committed or they cannot be asked."""
+    oldest_ms: int | None
+    """Timestamp of the oldest record that is not done."""
+
+
 @group.command(name="list")
+@click.option(
+    "--lag",
+    "with_lag",
+    is_flag=True,
+    help="Also show how many records each group is behind, and the age of its oldest record that is not done.",
+)
 @broker_option
 @json_option
-def list_groups(broker: str, as_json: bool) -> None:
-    """List all groups: consumer groups, those of Kafka clients (classic) and queue groups.
+def list_groups(with_lag: bool, broker: str, as_json: bool) -> None:
+    """List all groups with their types.
+
+    The types are consumer, classic (a group of Kafka clients) and queue. With --lag, `behind` is the number of records
+    that are not done. For a queue group they may wait, be in flight, or be blocked or parked. For a consumer group they
+    are the records after the committed offsets; it is `at least` this number if nothing is committed in a partition
+    that the group reads, or a partition cannot be asked.
 
     \b
     Examples:
       logbroker group list
-      logbroker group list --json | jq -r '.[].id'
+      logbroker group list --lag
+      logbroker group list --lag --json | jq '.[] | {id, behind, oldest_age_ms}'
     """
     with CommandAdmin(broker) as admin:
         infos = admin.list_groups()
+        lags = _lags(admin, broker, infos) if with_lag else None
+    now_ms = time.time_ns() // 1_000_000
     if as_json:
-        terminal.write_json(infos)
+        documents = [msgspec.structs.asdict(info) for info in infos]
+        for document in documents if lags is not None else ():
+            document |= _group_lag_document((lags or {}).get(document["id"]), now_ms)
+        terminal.write_json(documents)
         return
-    rows = terminal.table("group", "type", "state", "members", numbers=("members",))
+    columns = ("group", "type", "state", "members", *(("behind", "oldest") if with_lag else ()))
+    rows = terminal.table(*columns, numbers=columns[3:])
     for info in infos:
-        rows.add_row(info.id, info.type, info.state, str(info.members))
+        lag_columns = () if lags is None else _lag_columns(lags.get(info.id), now_ms)
+        rows.add_row(info.id, info.type, info.state, str(info.members), *lag_columns)
     terminal.show(rows)
+
+
+def _lags(admin: CommandAdmin, broker: str, infos: Sequence[GroupInfo]) -> dict[str, _Lag]:
+    """Return the lag of each group that still exists."""
+    lags: dict[str, _Lag] = {}
+    for info in infos:
+        if info.type != "queue":
+            with suppress(UnknownGroupError):
+                lags[info.id] = _lag_of_consumers(admin.group_lag(info.id))
+    names = [info.id for info in infos if info.type == "queue"]
+    with CommandQueueAdmin(broker) as queue_admin:
+        for queue in queue_admin.describe_queues(names, oldest=True):
+            if isinstance(queue, QueueDescription):
+                behind = queue.counts.open + queue.counts.unscanned
+                lags[queue.id] = _Lag(behind, 0, queue.oldest_timestamp_ms)
+    return lags
+
+
+def _lag_of_consumers(lags: Sequence[PartitionLag]) -> _Lag:
+    known = [lag.records for lag in lags if lag.records is not None]
+    oldest = [lag.oldest_unread_ms for lag in lags if lag.oldest_unread_ms is not None]
+    return _Lag(sum(known), len(lags) - len(known), min(oldest, default=None))
+
+
+def _lag_columns(lag: _Lag | None, now_ms: int) -> tuple[str, str]:
+    if lag is None:
+        return "-", "-"
+    behind = f"{'at least ' if lag.unknown_partitions else ''}{lag.behind:,}"
+    return behind, "-" if lag.oldest_ms is None else terminal.age_text(max(0, now_ms - lag.oldest_ms))
+
+
+def _group_lag_document(lag: _Lag | None, now_ms: int) -> dict[str, Any]:
+    if lag is None:
+        return {"behind": None, "unknown_partitions": None, "oldest_timestamp_ms": None, "oldest_age_ms": None}
+    return {
+        "behind": lag.behind,
+        "unknown_partitions": lag.unknown_partitions,
+        "oldest_timestamp_ms": lag.oldest_ms,
+        "oldest_age_ms": None if lag.oldest_ms is None else max(0, now_ms - lag.oldest_ms),
+    }
 
 
 @group.command()
@@ -77,8 +153,8 @@ def list_groups(broker: str, as_json: bool) -> None:
 def describe(name: str, broker: str, as_json: bool) -> None:
     """Show the offset, owner and lag of GROUP in each partition.
 
-    The lag is the number of records between the committed offset and the end of the partition. If retention removed
-    some of these records, they are shown separately, too. The lag in time is the age of the oldest record that is left.
+    The lag is the number of records between the committed offset and the end of the partition. Those of them that are
+    no longer in the log are shown separately, too. The lag in time is the age of the oldest record that is left.
 
     A topic to which partitions were added has several generations, and the group finishes one before it begins the
     next. The command shows which generation the group reads, and which partitions the next generation waits for.
@@ -264,7 +340,7 @@ def _show(description: GroupDescription, lags: list[PartitionLag], now_ms: int) 
         f"{counted(info.members, 'member')}, {description.assignor or 'no assignor yet'}, "
         f"{'generation' if is_classic else 'epoch'} {description.epoch}, "
         f"{'at least ' if unknown else ''}{counted(behind, 'record')} behind"
-        f"{f', of which retention removed {removed:,}' if removed else ''}"
+        f"{f', {removed:,} of them no longer in the log' if removed else ''}"
         f"{f', {unknown:,} of {len(lags):,} partitions cannot be asked' if unknown else ''}"
         f"{f', nothing committed in {uncommitted:,} of {len(lags):,} partitions' if uncommitted else ''}"
     )

@@ -1,4 +1,4 @@
-"""`logbroker queue redrive|rewind`: process records again."""
+"""`logbroker queue letters|redrive|rewind`: process records again."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ from logbroker.cli.common.options import (
     number_option,
     yes_option,
 )
+from logbroker.cli.common.output_formats import json_record
 from logbroker.cli.common.stops import stops_are_interrupts, told_when_stopped
 from logbroker.cli.queue.decisions import base64_option
-from logbroker.client.sync import LetterEnds, RewoundPartition
+from logbroker.cli.queue.text import key_text, now_ms
+from logbroker.client.admin.dead_letters import MAX_LETTERS
+from logbroker.client.sync import LetterEnds, Record, RewoundPartition
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
+from logbroker.record.dead_letter import ATTEMPTS, LAST_FAILURE, ORIGIN_OFFSET, ORIGIN_PARTITION, REASON
 
 _AT_ONCE: Final = 1000
 """The number of dead letters per call, so that the progress bar moves."""
@@ -107,6 +111,62 @@ def redrive(
         )
     if why:
         raise LogbrokerError(f"not all dead letters can be read: {why}")
+
+
+@click.command()
+@click.argument("group", metavar="GROUP")
+@click.option(
+    "--key", type=BytesType(), metavar="KEY", help="Show the dead letters of this ordering key only.  [default: all]"
+)
+@base64_option
+@number_option("--top", kind=Whole(1, MAX_LETTERS), default=100, help="Number of dead letters to show.")
+@broker_option
+@json_option
+def letters(group: str, key: str | None, in_base64: bool, top: int, broker: str, as_json: bool) -> None:
+    """Show the dead letters of GROUP that were not sent back.
+
+    They are listed in the order in which `logbroker queue redrive` sends them. `letter` is the partition and offset in
+    the dead-letter topic, `from` those of the record that failed. With --json, the letters have their values and
+    headers, as `logbroker consume --format json` writes records.
+
+    \b
+    Examples:
+      logbroker queue letters billing
+      logbroker queue letters billing --key customer-7 --json | jq '.letters[].value'
+    """
+    wanted = None if key is None else key_of(key, in_base64=in_base64)
+    with CommandQueueAdmin(broker) as admin:
+        found = admin.list_letters(group, key=wanted, max_records=top)
+    if as_json:
+        terminal.write_json({"letters": list(map(json_record, found.letters)), "more": found.more})
+        return
+    if not found.letters:
+        write_line("no dead letter is left")
+        return
+    numbers = ("letter", "attempts", "failed", "from")
+    rows = terminal.table("letter", "key", *numbers[1:], "last reason", numbers=numbers)
+    for letter in found.letters:
+        rows.add_row(
+            f"{letter.partition}:{letter.offset}",
+            key_text(letter.key),
+            _header_text(letter, ATTEMPTS),
+            _failed_text(letter),
+            f"{_header_text(letter, ORIGIN_PARTITION)}:{_header_text(letter, ORIGIN_OFFSET)}",
+            _header_text(letter, REASON),
+        )
+    terminal.show(rows)
+    if found.more:
+        write_line(f"more are left; `logbroker queue redrive {group} --dry-run` counts them")
+
+
+def _header_text(letter: Record, name: str) -> str:
+    return (letter.header(name) or b"").decode("utf-8", "replace")
+
+
+def _failed_text(letter: Record) -> str:
+    """Write how long ago the last attempt failed. Any program may write to a dead-letter topic."""
+    text = _header_text(letter, LAST_FAILURE)
+    return f"{terminal.age_text(max(0, now_ms() - int(text)))} ago" if text.isdecimal() and len(text) < 16 else "-"
 
 
 @click.command()

@@ -20,6 +20,7 @@ from logbroker.cli.queue.text import (
     letters_kept_text,
     moment_text,
     now_ms,
+    oldest_text,
     settings_rows,
     share_text,
 )
@@ -37,6 +38,7 @@ _ELSEWHERE: Final = {
     "replace": "decisions",
     "split": "splits",
     "unsplit": "splits",
+    "letters": "again",
     "redrive": "again",
     "rewind": "again",
     "work": "work",
@@ -119,18 +121,21 @@ def create(group: str, topic: str, start: Place, broker: str, as_json: bool, **v
 def list_queues(broker: str, as_json: bool) -> None:
     """List all queue groups.
 
+    `waiting` is the number of records that no worker has. `oldest` is the age of the oldest record that is not done: it
+    may wait, be in flight, or be blocked or parked.
+
     \b
     Examples:
       logbroker queue list
-      logbroker queue list --json | jq -r '.[].id'
+      logbroker queue list --json | jq '.[] | {id, waiting: .counts.waiting, oldest_age_ms}'
     """
     with CommandQueueAdmin(broker) as admin:
         names = [info.id for info in admin.list_queues()]
-        found = [queue for queue in admin.describe_queues(names) if isinstance(queue, QueueDescription)]
+        found = [queue for queue in admin.describe_queues(names, oldest=True) if isinstance(queue, QueueDescription)]
     if as_json:
         terminal.write_json([description_document(queue) for queue in found])
         return
-    numbers = ("waiting", "in flight", "blocked", "parked", "workers")
+    numbers = ("waiting", "oldest", "in flight", "blocked", "parked", "workers")
     rows = terminal.table("queue group", "topic", "ordering", "state", *numbers, "", numbers=numbers)
     for queue in found:
         counts = queue.counts
@@ -139,7 +144,8 @@ def list_queues(broker: str, as_json: bool) -> None:
             queue.topic,
             queue.settings.ordering or "",
             queue.state,
-            f"{_waiting(queue):,}",
+            f"{counts.waiting:,}",
+            oldest_text(queue),
             f"{counts.in_flight:,}",
             f"{counts.blocked_lanes:,}",
             f"{counts.parked_lanes:,}",
@@ -159,9 +165,9 @@ def describe(group: str, broker: str, as_json: bool) -> None:
     The state has counts of records and lanes, and how far each partition is done. Stalled lanes are blocked or parked,
     or their first record waits for its next attempt, for its not-before time or for the dead-letter topic, or cannot be
     read from the log now. All records below the offset `done below` are done; `done` is the share of the partition that
-    is done, including records above that offset. `credit` is how many more records a worker may be given before it asks
-    again. `copied` is the size of the records of stalled lanes that are kept beside the log, because retention removed
-    them from it.
+    is done, including records above that offset; `oldest` is the age of the oldest record that is not done. `credit` is
+    how many more records a worker may be given before it asks again. `copied` is the size of the records of stalled
+    lanes that are kept beside the log, because they were deleted from it.
 
     \b
     Examples:
@@ -169,7 +175,7 @@ def describe(group: str, broker: str, as_json: bool) -> None:
       logbroker queue describe billing --json | jq .counts
     """
     with CommandQueueAdmin(broker) as admin:
-        description = admin.describe_queue(group)
+        description = admin.describe_queue(group, oldest=True)
     if as_json:
         terminal.write_json(description_document(description))
     else:
@@ -230,10 +236,6 @@ def delete(group: str, yes: bool, broker: str, as_json: bool) -> None:
         tell(f"deleted queue group {group}")
 
 
-def _waiting(queue: QueueDescription) -> int:
-    return queue.counts.open - queue.counts.in_flight + queue.counts.unscanned
-
-
 def _letters_kept(broker: str, topic: str | None) -> str:
     """Return how long the dead-letter topic keeps letters, for people; "": there is no such topic."""
     if not topic:
@@ -249,13 +251,12 @@ def _show(queue: QueueDescription, letters_kept: str) -> None:
     counts = queue.counts
     write_line(
         f"queue group {queue.id} on topic {queue.topic}: {queue.state}, ordering {queue.settings.ordering}, "
-        f"{_waiting(queue):,} waiting, {counts.in_flight:,} in flight"
+        f"{counts.waiting:,} waiting, {counts.in_flight:,} in flight, oldest {oldest_text(queue)}"
     )
     write_line()
     if counts.removed:
-        gone = counted(counts.removed, "record")
         write_line(
-            f"retention removed about {gone} before the group had finished them; to keep more, raise"
+            f"records deleted before the group had finished them: about {counts.removed:,}; to keep more of them, raise"
             f" retention.hold.bytes of topic {queue.topic}, or its retention"
         )
         write_line()
@@ -388,7 +389,7 @@ def _show_workers(queue: QueueDescription) -> None:
 
 
 def _show_partitions(queue: QueueDescription) -> None:
-    numbers = ("partition", "done below", "scanned to", "end", "done")
+    numbers = ("partition", "done below", "scanned to", "end", "done", "oldest")
     rows = terminal.table(*numbers, "", numbers=numbers)
     for partition in queue.partitions:
         rows.add_row(
@@ -396,6 +397,7 @@ def _show_partitions(queue: QueueDescription) -> None:
             # An offline partition has no end, and perhaps no floor.
             *("-" if offset < 0 else str(offset) for offset in (partition.floor, partition.scanned, partition.end)),
             share_text(partition.done, partition.end),
+            oldest_text(partition),
             "" if partition.error is None else f"stopped: {partition.error}",
         )
     terminal.show(rows)

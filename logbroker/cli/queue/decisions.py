@@ -206,7 +206,13 @@ def drop(
 )
 @base64_option
 @click.option("--value", type=BytesType(), metavar="TEXT", help="Value of the new record.  [default: standard input]")
-@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="Header of the new record. Repeatable.")
+@click.option(
+    "--header",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Header of the new record. Repeatable.  [default: the headers of the old record]",
+)
 @broker_option
 @json_option
 def replace(
@@ -221,12 +227,15 @@ def replace(
 ) -> None:
     """Replace the first record of a lane of GROUP; the lane goes on.
 
-    This group delivers the new record in place of the old one. The topic keeps the old record.
+    This group delivers the new record in place of the old one. The topic keeps the old record. The new record has the
+    key and, unless --header is given, the headers of the old one. With --header, it has only the headers that are given
+    and the header that holds the ordering key, if the group has one.
 
     \b
     Examples:
       logbroker queue replace billing customer-7 --value '{"amount": 12}'
       logbroker queue replace billing customer-7 < mended.json
+      logbroker queue replace billing customer-7 --header tenant=acme --header trace=17 < mended.json
     """
     if (key is None) == (record_id is None):
         raise click.UsageError("give either KEY or --record")

@@ -13,7 +13,7 @@ from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.common.lines import counted, write_line
 from logbroker.cli.common.options import broker_option, json_option, number_option
 from logbroker.cli.queue.decisions import base64_option
-from logbroker.cli.queue.text import age_ms, indexed_text, key_text, lane_document, moment_text
+from logbroker.cli.queue.text import indexed_text, key_text, lane_document, moment_text, oldest_text
 from logbroker.client.admin.queue_descriptions import LaneOrder
 from logbroker.client.sync import LaneDescription, LaneList, QueueDescription
 
@@ -45,6 +45,8 @@ def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -
 
     A record without an ordering key is a lane by itself. It is shown if it waits for its next attempt or is blocked or
     parked. Records without a key that are ready or in flight are only counted.
+
+    `due in` is the time until a waiting lane goes on or, for a lane in flight or in a session, until its lease ends.
 
     \b
     Examples:
@@ -243,12 +245,11 @@ def _show_lanes(title: str, lanes: Sequence[LaneDescription]) -> None:
         "key", "state", *numbers, "first record", "holder, or last reason", numbers=numbers, title=title
     )
     for lane in lanes:
-        age = age_ms(lane)
         rows.add_row(
             key_text(lane.key),
             lane.state,
             f"{lane.waiting:,}",
-            "-" if age is None else terminal.age_text(age),
+            oldest_text(lane),
             str(lane.attempt - 1),
             "-" if lane.due_in_ms is None else terminal.age_text(lane.due_in_ms),
             "-" if lane.offset < 0 else f"{lane.partition}:{lane.offset}",

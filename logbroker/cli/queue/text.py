@@ -11,7 +11,7 @@ import msgspec
 from logbroker.cli.common import terminal
 from logbroker.cli.common.json_text import text_of
 from logbroker.cli.common.lines import counted
-from logbroker.client.sync import ConfigValue, LaneDescription, QueueDescription, QueueSettings
+from logbroker.client.sync import ConfigValue, LaneDescription, QueueDescription, QueuePartition, QueueSettings
 from logbroker.texts import size_text
 
 _MAX_SHOWN_BYTES: Final = 256
@@ -131,6 +131,9 @@ def indexed_text(queue: QueueDescription) -> str:
 def description_document(queue: QueueDescription) -> dict[str, Any]:
     """Return all fields of a description, for programs."""
     document: dict[str, Any] = msgspec.structs.asdict(queue)
+    document["counts"] = {**msgspec.structs.asdict(queue.counts), "waiting": queue.counts.waiting}
+    document["oldest_timestamp_ms"] = queue.oldest_timestamp_ms
+    document["oldest_age_ms"] = age_ms(queue)
     document["partitions"] = [
         msgspec.structs.asdict(partition) | {"error": None if partition.error is None else str(partition.error)}
         for partition in queue.partitions
@@ -142,9 +145,15 @@ def description_document(queue: QueueDescription) -> dict[str, Any]:
     return document
 
 
-def age_ms(lane: LaneDescription) -> int | None:
-    """Return the age of the oldest record of a lane."""
-    return None if lane.oldest_timestamp_ms is None else max(0, now_ms() - lane.oldest_timestamp_ms)
+def age_ms(of: LaneDescription | QueuePartition | QueueDescription) -> int | None:
+    """Return the age of the oldest record of a lane, of a partition or of a queue group."""
+    return None if of.oldest_timestamp_ms is None else max(0, now_ms() - of.oldest_timestamp_ms)
+
+
+def oldest_text(of: LaneDescription | QueuePartition | QueueDescription) -> str:
+    """Write the age of the oldest record for people."""
+    age = age_ms(of)
+    return "-" if age is None else terminal.age_text(age)
 
 
 def lane_document(lane: LaneDescription) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from logbroker.client.transport.answers import items
 from logbroker.client.transport.connection import Connection
 from logbroker.client.transport.offsets import ListedOffset, list_offsets
 from logbroker.client.transport.status import error_of_item
-from logbroker.errors import LogbrokerError, UnknownTopicError
+from logbroker.errors import CorruptBatchError, LogbrokerError, UnknownTopicError
 from logbroker.record.codec import LogRecord, decode_batch, split_batches
 from logbroker.types import TopicPartition
 from logbroker.v1 import groups_pb2, log_pb2
@@ -112,15 +112,15 @@ class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> int | None:
-        """The number of offsets between the group's position and the end, including those that retention removed. None
-        if nothing is committed."""
+        """The number of offsets between the group's position and the end, including those that are no longer in the
+        log. None if nothing is committed."""
         if self.committed is None or self.error is not None:
             return None
         return max(0, self.end_offset - self.committed.offset)
 
     @property
     def removed(self) -> int | None:
-        """The number of offsets that retention removed before the group had finished them."""
+        """The number of offsets that were deleted from the log before the group had finished them."""
         if self.committed is None or self.error is not None:
             return None
         return max(0, self.log_start_offset - self.committed.offset)
@@ -175,12 +175,13 @@ async def group_lag(connection: Connection, group: GroupDescription) -> list[Par
     there = [partition for partition in partitions if partition.topic]
     starts = dict(zip(there, await list_offsets(connection, [(p, "earliest") for p in there]), strict=True))
     ends = dict(zip(there, await list_offsets(connection, [(p, "latest") for p in there]), strict=True))
-    unread = {}
+    unread: dict[TopicPartition, tuple[TopicPartition, int]] = {}
     for partition, offset in committed.items():
         start, end = starts.get(partition), ends.get(partition)
         if isinstance(start, ListedOffset) and isinstance(end, ListedOffset) and offset.offset < end.offset:
-            unread[partition] = max(offset.offset, start.offset)
-    oldest = await _timestamps(connection, unread)
+            unread[partition] = partition, max(offset.offset, start.offset)
+    times = await first_timestamps(connection, unread.values())
+    oldest = {partition: times[place] for partition, place in unread.items() if place in times}
     return [
         _lag(
             partition,
@@ -213,8 +214,11 @@ def _lag(
     )
 
 
-async def _timestamps(connection: Connection, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return the timestamp of the first record at or after each offset, if there is one."""
+async def first_timestamps(
+    connection: Connection, places: Iterable[tuple[TopicPartition, int]]
+) -> dict[tuple[TopicPartition, int], int]:
+    """Return the timestamp of the first record at or after each offset of a partition. Places without such a record, or
+    where it cannot be read, are left out."""
     room = asyncio.Semaphore(_FETCHES_AT_ONCE)
 
     async def fetch(partition: TopicPartition, offset: int) -> int | None:
@@ -222,11 +226,15 @@ async def _timestamps(connection: Connection, offsets: dict[TopicPartition, int]
         async with room:
             # `max_bytes=1` requests one batch: the first batch of an answer is sent whole, however large it is.
             response = await connection.unary("Fetch", log_pb2.FetchRequest(items=[item], max_bytes=1))
-        record = _first_record(response.results[0].batches, offset)
+        try:
+            record = _first_record(response.results[0].batches, offset)
+        except CorruptBatchError:
+            return None
         return None if record is None else record.timestamp_ms
 
-    found = await asyncio.gather(*(fetch(partition, offset) for partition, offset in offsets.items()))
-    return {partition: time_ms for partition, time_ms in zip(offsets, found, strict=True) if time_ms is not None}
+    asked = list(places)
+    found = await asyncio.gather(*(fetch(*place) for place in asked))
+    return {place: time_ms for place, time_ms in zip(asked, found, strict=True) if time_ms is not None}
 
 
 def _first_record(batches: bytes, offset: int) -> LogRecord | None:

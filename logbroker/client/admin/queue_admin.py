@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from logbroker.client.admin.dead_letters import LetterList, list_letters
 from logbroker.client.admin.groups import GroupInfo, list_groups
+from logbroker.client.admin.queue_ages import with_oldest
 from logbroker.client.admin.queue_descriptions import (
     DecidedAll,
     Decision,
@@ -86,15 +88,18 @@ class QueueAdmin(Droppable):
         """Return all queue groups, sorted by id."""
         return [group for group in await list_groups(self._connection) if group.type == "queue"]
 
-    async def describe_queue(self, group: str) -> QueueDescription:
-        """Return the description of a queue group. Raises UnknownGroupError."""
-        (outcome,) = await self.describe_queues([group])
+    async def describe_queue(self, group: str, *, oldest: bool = False) -> QueueDescription:
+        """Return the description of a queue group; see `describe_queues`. Raises UnknownGroupError."""
+        (outcome,) = await self.describe_queues([group], oldest=oldest)
         if isinstance(outcome, LogbrokerError):
             raise outcome
         return outcome
 
-    async def describe_queues(self, groups: Sequence[str]) -> list[QueueDescription | LogbrokerError]:
-        """Return the description or the error of each queue group."""
+    async def describe_queues(
+        self, groups: Sequence[str], *, oldest: bool = False
+    ) -> list[QueueDescription | LogbrokerError]:
+        """Return the description or the error of each queue group. With `oldest`, it has the timestamp of the oldest
+        record of each partition that is not done, which takes a read of each such partition."""
 
         async def ask(some: list[str]) -> Sequence[queues_pb2.DescribedQueue]:
             request = queues_pb2.DescribeQueuesRequest(group_ids=some)
@@ -102,6 +107,9 @@ class QueueAdmin(Droppable):
             return response.queues
 
         found = {name: error or queue_description(queue) async for name, queue, error in items(groups, ask)}
+        if oldest:
+            queues = [queue for queue in found.values() if isinstance(queue, QueueDescription)]
+            found |= {queue.id: queue for queue in await with_oldest(self._connection, queues)}
         return [found[group_id] for group_id in groups]
 
     async def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:
@@ -170,8 +178,8 @@ class QueueAdmin(Droppable):
         self, group: str, lane: Lane, value: bytes | None, *, key: bytes | None = None, headers: Headers = ()
     ) -> None:
         """Let a lane continue with another record in place of its head, for this group only. The new record must have
-        the same key; None takes that key. Raises UnknownGroupError, UnknownLaneError, LaneNotHeldError or
-        InvalidRequestError."""
+        the same key; None takes that key. Without `headers`, the record keeps the headers of the head. Raises
+        UnknownGroupError, UnknownLaneError, LaneNotHeldError or InvalidRequestError."""
         record = common_pb2.Record(
             key=key, value=value, headers=[common_pb2.Header(key=name, value=content) for name, content in headers]
         )
@@ -223,6 +231,12 @@ class QueueAdmin(Droppable):
         return int(result.records_done)
 
     # --- redrives and rewinds ---------------------------------------------------------------------------------------
+
+    async def list_letters(self, group: str, *, key: bytes | None = None, max_records: int = 100) -> LetterList:
+        """Return the dead letters of a queue group that were not sent back, at most `max_records` and 1,000; with
+        `key`, those of this ordering key. Raises UnknownGroupError, or UnknownTopicError if the group has no
+        dead-letter topic."""
+        return await list_letters(self._connection, group, key, max_records)
 
     async def redrive(
         self,

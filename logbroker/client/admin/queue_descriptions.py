@@ -77,30 +77,24 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     """A queue group in numbers. Each is a number of records unless its name or the text beside it says otherwise.
 
-    open: records that are scanned and not done. Those that are ready, in flight or parked are among them.
-    ready: records that a worker could get now.
-    in_flight: records that are delivered and not settled.
-    parked: records of parked lanes.
-    unscanned: records of the log that the group has not looked at yet.
-    lanes: ordering keys with records that are not done.
-    held_lanes: stalled lanes. They are blocked or parked, wait for a retry, a not-before time or the dead-letter topic,
-        or cannot be read from the log now. `list_lanes` in the order `held` lists fewer: those that need an operator.
-    blocked_lanes, parked_lanes: stalled lanes that are blocked, and those that are parked.
-    sessions: open sessions.
-    refused_letters: records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says why.
-    copied_bytes: bytes on disk for copies of records that retention removed while their lanes were stalled.
-    removed: records, approximately, that retention removed before they were done, without those that were copied. They
-        count in `expired` instead once a worker reaches them.
-    unsent_outputs: settlements whose outputs are not all appended yet.
+    open: records that are scanned and not done. Those that are ready, in flight or parked are among them. ready:
+    records that a worker could get now. in_flight: records that are delivered and not settled. parked: records of
+    parked lanes. unscanned: records of the log that the group has not looked at yet. lanes: ordering keys with records
+    that are not done. held_lanes: stalled lanes. They are blocked or parked, wait for a retry, a not-before time or the
+    dead-letter topic, or cannot be read from the log now. `list_lanes` in the order `held` lists fewer: those that need
+    an operator. blocked_lanes, parked_lanes: stalled lanes that are blocked, and those that are parked. sessions: open
+    sessions. refused_letters: records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says
+    why. copied_bytes: bytes on disk for copies of records that were deleted from the log while their lanes were
+    stalled. removed: records, approximately, that were deleted from the log before they were done, without those that
+    were copied. They count in `expired` instead once a worker reaches them. unsent_outputs: settlements whose outputs
+    are not all appended yet.
 
     The following are counted since the broker started:
 
-    delivered, acked, nacked: deliveries.
-    dead_lettered: records that went to the dead-letter topic. `QueueAdmin.redrive` with `dry_run` counts the letters
-        that are there now.
-    leases_lost: deliveries whose lease ended before they were settled.
-    alarms_raised: causes of alarm that arose. A cause that comes back counts again.
-    expired: records, approximately, that retention removed before they were done, counted when their turn came.
+    delivered, acked, nacked: deliveries. dead_lettered: records that went to the dead-letter topic.
+    `QueueAdmin.redrive` with `dry_run` counts the letters that are there now. leases_lost: deliveries whose lease ended
+    before they were settled. alarms_raised: causes of alarm that arose. A cause that comes back counts again. expired:
+    records, approximately, that were deleted from the log before they were done, counted when their turn came.
     """
 
     open: int
@@ -124,6 +118,11 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     leases_lost: int
     alarms_raised: int
     expired: int
+
+    @property
+    def waiting(self) -> int:
+        """The number of records that no worker has: those that are open or not scanned, and not in flight."""
+        return self.open - self.in_flight + self.unscanned
 
 
 class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +150,10 @@ class QueuePartition(msgspec.Struct, frozen=True, kw_only=True):
     done: int
     """Number of offsets below the end that are done: those below the floor, those above it, and those without a record.
     It is -1 if the floor is -1. An older broker does not report it: then it is the floor."""
+    oldest_timestamp_ms: int | None = None
+    """The timestamp of the oldest record that is not done, the one at the floor: it waits, is in flight, or is blocked
+    or parked. If retention has removed it, the timestamp of the first record that is left. None: there is no such
+    record, it cannot be read, or the description was not asked for `oldest`."""
     error: LogbrokerError | None = None
     """The error because of which the partition is not served, or not to its end; None if it is served."""
 
@@ -218,6 +221,12 @@ class QueueDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Reason why the group delivers no records now, in any state; empty: there is none."""
     splits: tuple[SplitDescription, ...] = ()
     """Lanes that are split, at most 100."""
+
+    @property
+    def oldest_timestamp_ms(self) -> int | None:
+        """The timestamp of the oldest record that is not done, of all partitions, as in `QueuePartition`."""
+        times = [each.oldest_timestamp_ms for each in self.partitions if each.oldest_timestamp_ms is not None]
+        return min(times, default=None)
 
 
 class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):

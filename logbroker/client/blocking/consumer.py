@@ -119,8 +119,8 @@ class Consumer(Uncopied):
         `growth_order` concerns topics to which partitions are added, which moves keys to other partitions. With "key"
         (the default), a group, or a consumer that assigned a whole topic, finishes all records that were there before
         the addition, in all partitions, before it delivers any later record. So the records of a key stay in order.
-        With "none", every record is delivered as soon as it is there. All members of a group must give the same value,
-        or none. Partitions that are assigned one by one are not held back.
+        With "none", every record is delivered as soon as it is there. The members of a group that set it must all give
+        the same value; the others follow the group. Partitions that are assigned one by one are not held back.
 
         With a `group`: `auto_commit` commits finished records every `auto_commit_interval_seconds`. An `instance_id`
         makes the member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is
@@ -180,11 +180,11 @@ class Consumer(Uncopied):
 
         Each callback gets a list of partitions. Callbacks are called while the program asks for records, when it has
         finished all records that it was given. `on_assigned` is called before the first record of the partitions, once
-        they have positions. `on_revoked` is called before the partitions are given away and their finished records are
-        committed. `on_lost` is called if another member already has them and nothing can be committed any more.
-        Callbacks may commit, seek, pause, subscribe and close, but not ask for records. An error in a callback is
-        raised by the loop or `poll`. The next loop or `poll` calls `on_assigned` or `on_revoked` again before it
-        delivers anything.
+        they have positions. `on_revoked` is called first when partitions are revoked; then their finished records are
+        committed, and the partitions are given away. `on_lost` is called if the group has already taken the partitions
+        away, so that nothing can be committed any more. Callbacks may commit, seek, pause, subscribe and close, but not
+        ask for records. An error in a callback is raised by the loop or `poll`. The next loop or `poll` calls
+        `on_assigned` or `on_revoked` again before it delivers anything.
 
         If a later call raises, the member keeps its subscription, its partitions and its callbacks.
 
@@ -312,13 +312,13 @@ class Consumer(Uncopied):
     def until_end(self) -> Iterator[Record]:
         """Iterate up to the current high watermarks, and stop.
 
-        Partitions that the body of the loop moves back are read up to there again. Paused partitions are left out until
-        the body resumes them. An error that was raised before is raised again once the other partitions are at
+        Partitions that the body of the loop moves back are read again up to these ends. Paused partitions are left out
+        until the body resumes them. An error that was raised before is raised again once the other partitions are at
         their ends. If the program has received no record since such an error was raised, the partitions of that error
         are left out of this loop. In a group, the loop covers the partitions that are assigned to this member when it
-        begins, and those that are added while it runs. A member that was killed or hangs keeps its partitions until the
-        group puts it out. Until then this loop ends without them, perhaps at once. If its body calls `assign`, the loop
-        goes on to the current high watermarks of the new assignment.
+        begins, and those that are added while it runs. Another member that was killed or hangs keeps its partitions
+        until the group removes it. Until then this loop ends without them, perhaps at once. If the body of the loop
+        calls `assign`, the loop goes on to the current high watermarks of the new assignment.
         """
         self._core.check_open()
         return self._records(bounded=True)
@@ -407,7 +407,7 @@ class Consumer(Uncopied):
 
         With a `key`, only the records of this key are returned, with any sub-key or none. `by` gives the sequence:
         "timestamp", the name of a header that holds a number in ASCII decimal, or a function of the record that returns
-        a number or None. A record without one follows the record before it in its partition.
+        a number or None. A record without a sequence directly follows the record before it in its partition.
 
         A record is held back until no other partition can have a record that belongs before it. A partition that is
         silent holds it up for `max_wait_seconds` at most. If a record with a higher sequence was returned already, the

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from logbroker.client.admin import queue_admin
+from logbroker.client.admin.dead_letters import LetterList
 from logbroker.client.admin.groups import GroupInfo
 from logbroker.client.admin.queue_admin import Lane, QueueStart
 from logbroker.client.admin.queue_descriptions import (
@@ -58,13 +59,16 @@ class QueueAdmin(Uncopied):
         """Return all queue groups, sorted by id."""
         return run(self._admin.list_queues())
 
-    def describe_queue(self, group: str) -> QueueDescription:
-        """Return the description of a queue group. Raises UnknownGroupError."""
-        return run(self._admin.describe_queue(group))
+    def describe_queue(self, group: str, *, oldest: bool = False) -> QueueDescription:
+        """Return the description of a queue group; see `describe_queues`. Raises UnknownGroupError."""
+        return run(self._admin.describe_queue(group, oldest=oldest))
 
-    def describe_queues(self, groups: Sequence[str]) -> list[QueueDescription | LogbrokerError]:
-        """Return the description or the error of each queue group."""
-        return run(self._admin.describe_queues(groups))
+    def describe_queues(
+        self, groups: Sequence[str], *, oldest: bool = False
+    ) -> list[QueueDescription | LogbrokerError]:
+        """Return the description or the error of each queue group. With `oldest`, it has the timestamp of the oldest
+        record of each partition that is not done, which takes a read of each such partition."""
+        return run(self._admin.describe_queues(groups, oldest=oldest))
 
     def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:
         """Change settings while the group runs. Return the group's description, and whether a change of ordering has to
@@ -142,9 +146,15 @@ class QueueAdmin(Uncopied):
         self, group: str, lane: Lane, value: bytes | None, *, key: bytes | None = None, headers: Headers = ()
     ) -> None:
         """Let a lane continue with another record in place of its head, for this group only. The new record must have
-        the same key; None takes that key. Raises UnknownGroupError, UnknownLaneError, LaneNotHeldError or
-        InvalidRequestError."""
+        the same key; None takes that key. Without `headers`, the record keeps the headers of the head. Raises
+        UnknownGroupError, UnknownLaneError, LaneNotHeldError or InvalidRequestError."""
         run(self._admin.replace_head(group, lane, value, key=key, headers=headers))
+
+    def list_letters(self, group: str, *, key: bytes | None = None, max_records: int = 100) -> LetterList:
+        """Return the dead letters of a queue group that were not sent back, at most `max_records` and 1,000; with
+        `key`, those of this ordering key. Raises UnknownGroupError, or UnknownTopicError if the group has no
+        dead-letter topic."""
+        return run(self._admin.list_letters(group, key=key, max_records=max_records))
 
     def redrive(
         self,

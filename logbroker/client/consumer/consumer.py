@@ -278,7 +278,7 @@ class Consumer(Uncopied):
         return self._records(bounded=False)
 
     def until_end(self) -> AsyncIterator[Record]:
-        """Iterate up to the present high watermarks, and stop.
+        """Iterate up to the current high watermarks, and stop.
 
         Partitions that the body of the loop moves back are read again up to these ends. Paused partitions are left out
         until the body resumes them. An error that was raised before is raised again once the other partitions are at
@@ -286,7 +286,7 @@ class Consumer(Uncopied):
         are left out of this loop. In a group, the loop covers the partitions that are assigned to this member when it
         begins, and those that are added while it runs. Another member that was killed or hangs keeps its partitions
         until the group removes it. Until then this loop ends without them, perhaps at once. If the body of the loop
-        calls `assign`, the loop goes on to the present high watermarks of the new assignment.
+        calls `assign`, the loop goes on to the current high watermarks of the new assignment.
         """
         self._core.check_open()
         return self._records(bounded=True)
@@ -331,7 +331,7 @@ class Consumer(Uncopied):
 
         A batch of more than `max_records`, or of more than `max_bytes` decoded, is returned as several lists; a single
         larger record is returned alone. A list counts as delivered when it is handed out. With `until_end`, stop at the
-        present high watermarks.
+        current high watermarks.
         """
         Room(max_records, max_bytes)
         core = self._core
@@ -381,7 +381,7 @@ class Consumer(Uncopied):
 
         The topic is assigned as by `assign`, from `start` on. If `start` is None, the loop goes on at the positions if
         this topic and nothing else is assigned already, and otherwise begins at the earliest offsets. Partitions that
-        are added later join. With `until_end`, the loop stops at the present high watermarks. A loop may be left at any
+        are added later join. With `until_end`, the loop stops at the current high watermarks. A loop may be left at any
         record; the next reader goes on after the last returned record of each partition. `max_records` and `max_bytes`
         (decoded) bound the records that wait: a partition that is far ahead of the others is not fetched for a while.
 

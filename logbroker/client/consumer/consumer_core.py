@@ -361,7 +361,7 @@ class ConsumerCore(Droppable):
         self.cursor.settle()
         if assigned.position < 0:
             raise NoCommittedOffsetError(
-                f"{partition} has no position yet: {assigned.error or 'the broker is asked for it'}; seek() to a place"
+                f"{partition} has no position yet: {assigned.error or 'the broker is asked for it'}; call seek()"
             )
         return self._position_of(assigned)
 
@@ -426,6 +426,8 @@ class ConsumerCore(Droppable):
             assigned = self._find(partition)
             if assigned.paused:
                 assigned.paused = False
+                if self._read_ahead is not None:
+                    self._read_ahead.forget(assigned)
                 self._moves += 1
                 self.fetcher.move(assigned)
 
@@ -475,6 +477,8 @@ class ConsumerCore(Droppable):
             if reader is not None:
                 self._go_to({}, MergedRecord)
                 self._read_ahead = reader
+            # Going back has closed the open batch as if the program still had its last record in hand.
+            self.cursor.asked()
 
     def _go_back(self) -> None:
         """Go back to the first records that the reader ahead has not handed out."""
@@ -512,7 +516,7 @@ class ConsumerCore(Droppable):
         return self._in_group().goodbye()
 
     async def ends(self) -> LoopEnds:
-        """Return the ends of a bounded loop: the present high watermarks of the partitions that have not reached them.
+        """Return the ends of a bounded loop: the current high watermarks of the partitions that have not reached them.
         A standing partition (stopped by an error) is included, so that its error is raised at the end. It is left out
         if its error was raised before and the program has received no record since. Paused partitions are left out,
         too, and those that an earlier bounded loop left out are read again."""
@@ -542,7 +546,7 @@ class ConsumerCore(Droppable):
         return ends.assignment is not self._assigned
 
     async def renew(self, ends: LoopEnds) -> None:
-        """Let a bounded loop go on to the present ends of the new assignment."""
+        """Let a bounded loop go on to the current ends of the new assignment."""
         ends.renew(await self.ends())
 
     def begin_chunk(self, chunk: Chunk, ends: LoopEnds | None) -> None:

@@ -4,11 +4,11 @@ Credit bounds the buffer: the broker may send `buffer_bytes`, and gets new credi
 Each move of a partition (assign, seek, resume) gives it a new version. Batches of an older version are dropped, so no
 record from before a move is ever delivered after it.
 
-A partition *stands* when an error has stopped it that does not go away by itself. The partition is not read any
-further, and its error is raised again and again (`next_chunk`, `tell`) until the partition is moved, paused or removed.
-On a new connection the fetcher asks again for refused partitions, because a restart of the broker may have repaired
-them. It does not ask again for a position that is not in the log: the log might have grown past it, and the records in
-between would be skipped silently.
+A partition is *standing* when an error has stopped it that does not go away by itself. It is not read any further, and
+its error is raised again and again (`next_chunk`, `tell`) until the partition is moved, paused or removed. On a new
+connection the fetcher asks again for refused partitions, because a restart of the broker may have repaired them. It
+does not ask again for a position that is not in the log: the log might have grown past it, and the records in between
+would be skipped silently.
 """
 
 from __future__ import annotations
@@ -426,10 +426,10 @@ class Fetcher:
             self.tell()
 
     def tell(self) -> None:
-        """Raise the error that was raised least often, for all partitions that stand because of an error of the same
+        """Raise the error that was raised least often. It names all standing partitions that have an error of the same
         class.
 
-        May be called in any thread. If it raises nothing, no partition stands any more.
+        May be called in any thread. If it raises nothing, no partition is standing any more.
         """
         standing = [(assigned, error) for assigned in list(self.standing) if (error := assigned.error) is not None]
         if standing:

@@ -129,7 +129,7 @@ class WholeTopic:
         return self.generations is not None and self.generations.wanted > self.info.generation
 
     def update(self, found: TopicInfo | LogbrokerError | None) -> list[TopicPartition]:
-        """Apply the broker's present answer about the topic. Return the partitions that were added to it."""
+        """Apply the broker's current answer about the topic. Return the partitions that were added to it."""
         if not isinstance(found, TopicInfo) or found.id != self.info.id or found.generation <= self.info.generation:
             # Nothing was added. If the topic was deleted, or another one has its name now, reading its partitions
             # raises the error.
@@ -286,8 +286,8 @@ def has_delivered(assigned: Assigned) -> bool:
 
 
 def held_back_topics(reading: Iterable[Assigned], wanted: Container[TopicPartition]) -> set[TopicId]:
-    """Return the topics whose next generation waits for a partition that is neither fetched nor in `wanted`, which are
-    the partitions that a bounded loop reads.
+    """Return the topics whose next generation waits for a partition that is neither fetched nor in `wanted`. `wanted`
+    has the partitions that a bounded loop reads.
 
     A partition that is fetched but not in `wanted` had no records when the loop began, and holds no topic back. Either
     the broker reports the end of its generation, or a record arrives, and then the program has to finish that record.

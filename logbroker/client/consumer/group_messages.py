@@ -13,7 +13,7 @@ from logbroker.types import TopicId, TopicPartition
 from logbroker.v1 import groups_pb2
 
 Offsets = Mapping[TopicPartition, tuple[TopicId, int]]
-"""Offsets to commit. An empty topic id means the present topic of that name."""
+"""Offsets to commit. An empty topic id means the current topic of that name."""
 
 _NO_TEXTS: Final[Mapping[TopicPartition, str]] = {}
 

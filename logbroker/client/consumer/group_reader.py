@@ -154,7 +154,7 @@ class GroupReader:
         """Committed offsets of the partitions that this member reads, as far as it knows; -1 if nothing is
         committed."""
         self._unsure: dict[TopicPartition, int] = {}
-        """The committed offsets that this member knew when the present stream began. They are kept until the broker has
+        """The committed offsets that this member knew when the current stream began. They are kept until the broker has
         reported its own committed offsets, because the broker may have been restored from an older backup."""
         self._looking = asyncio.Lock()
         self._lost_uncommitted = False
@@ -213,9 +213,9 @@ class GroupReader:
         self._saved.clear()
 
     def follow_until_asked(self, completion: Completion) -> None:
-        """Note that the present completion has ended, and that the consumer was moved back to the first records that
-        are not done. Until the program asks for records, `completion` says what is done instead, because some of that
-        may still have to be committed."""
+        """Note that the current completion has ended, and that the consumer was moved back to the first records that
+        are not done. Until the program asks for records, `completion` says instead what is done, because some of the
+        done records may still have to be committed."""
         self._completion = completion
         self._is_last_word = True
 
@@ -267,7 +267,7 @@ class GroupReader:
         not raised; the failed step is tried again.
 
         Yields the callbacks to call, each with its partitions, before the next step. `ends` holds the remaining end
-        offsets of a bounded loop: revoked partitions are removed, and new ones are added with their present end.
+        offsets of a bounded loop: revoked partitions are removed, and new ones are added with their current end.
         """
         membership = self.member.membership
         self._cursor.settle()
@@ -478,7 +478,7 @@ class GroupReader:
         for partition, topic_id in of_topics:
             if topic_id and topic_id != self._assigned[partition].topic_id:
                 raise UnknownTopicError(
-                    f"the topic of this record of {partition} was deleted; the present topic of its name is another"
+                    f"the topic of this record of {partition} was deleted; the current topic of its name is another"
                     " one, so nothing is committed"
                 )
         offsets = {
@@ -565,7 +565,7 @@ class GroupReader:
 
     async def _ahead(self, offsets: Mapping[TopicPartition, int], *, retry: bool = False) -> dict[TopicPartition, int]:
         """Return the positions that are ahead of the committed offsets, or whose stored texts are outdated. Leave out
-        positions that do not belong to the present log."""
+        positions that do not belong to the current log."""
         ahead = {
             partition: offset
             for partition, offset in offsets.items()
@@ -674,7 +674,7 @@ class GroupReader:
                 len(lacking),
             )
         # Do not commit an offset again if the program has not finished all records below it. Then it is unknown how
-        # many of these records are in the present log.
+        # many of these records are in the current log.
         await self._try_commit({p: at for p, at in lacking.items() if self._finished(self._assigned[p]) >= at})
         # Offsets that cannot be committed now are checked again later.
         self._unsure |= {p: at for p, at in lacking.items() if self._committed.get(p, at) < at}
@@ -784,7 +784,7 @@ class GroupReader:
 
 
 def _may_commit(assigned: Assigned) -> bool:
-    """Whether the position belongs to the present log. If it does not, records that nobody has read may be appended
+    """Whether the position belongs to the current log. If it does not, records that nobody has read may be appended
     below it."""
     in_log = assigned.cut_offset is None and not isinstance(assigned.error, OffsetOutOfRangeError)
     return in_log and not assigned.doubtful

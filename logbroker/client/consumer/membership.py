@@ -14,7 +14,7 @@ Why a member delivers no record of a partition that it does not hold:
   gets no others of that partition.
 - The broker fences a member from which it has heard nothing for the session timeout. It has certainly received the last
   heartbeat that it answered, and received it after that heartbeat was sent. So ownership ends one session timeout after
-  the heartbeat was sent, by this machine's clock, even if the process was frozen in between. For the same reason
+  the heartbeat was sent, by this computer's clock, even if the process was frozen in between. For the same reason
   ownership ends one poll interval after the last answered heartbeat that reported a poll.
 - When the stream of a member breaks, the broker keeps its partitions for the grace. The stream was still alive when the
   broker got the heartbeat. The member may notice the break late, because its program blocks the event loop or the
@@ -23,7 +23,7 @@ Why a member delivers no record of a partition that it does not hold:
 - The broker fences a member that does not take an assignment within the rebalance timeout. An assignment that was
   pushed before the answer to the heartbeat has arrived before that answer, and ends ownership itself. Any other
   assignment was pushed after the heartbeat was sent. So ownership also ends one rebalance timeout after that moment.
-- Once ownership has ended, earlier messages of the broker no longer count. A member that was frozen may read an
+- Once ownership has ended, earlier messages of the broker may be outdated. A member that was frozen may read an
   assignment first, and the news that it was fenced afterwards. So it takes no assignment and sets no positions until it
   has heard from the broker again (`is_sure`).
 - A lost partition stays lost. A member that was fenced, or let in as a new member, holds nothing until the program has
@@ -57,7 +57,7 @@ _ANSWERS: Final = 2
 _ANSWERS_ON_NEW_CONNECTION: Final = 4
 """The same for the first answer of a stream, before which a connection may have to be made."""
 _SLOTS: Final = 20
-"""Number of moments in one interval at which the members of a machine may send their heartbeats."""
+"""Number of moments in one interval at which the members on a computer may send their heartbeats."""
 
 LOST: Final = "the group has given this member's partitions away; go on reading to begin at the committed offsets"
 
@@ -88,8 +88,8 @@ class MembershipState(enum.Enum):
 def next_heartbeat(now: float, interval_seconds: float) -> float:
     """Return when the next heartbeat is due after a heartbeat that is sent now.
 
-    All members on a machine send their heartbeats at the same few moments, since its processes have one clock. The loop
-    then wakes up, sends and receives for many members at once. Wake-ups are most of the cost of an idle member.
+    All members on a computer send their heartbeats at the same few moments, since its processes have one clock. The
+    loop then wakes up, sends and receives for many members at once. Wake-ups are most of the cost of an idle member.
     """
     slot_seconds = interval_seconds / _SLOTS
     return math.floor((now + interval_seconds) / slot_seconds) * slot_seconds
@@ -109,7 +109,7 @@ class Membership:
         self.ownership = OwnershipDeadline(NOT_NOW)
         self.keeping = OwnershipDeadline(NOT_NOW)
         """The time until which the member surely holds the partitions that it had before an assignment that it has not
-        taken yet. Until then, a convoy may start records that it has already."""
+        taken yet. Until then, a convoy may start to process records that it has already received."""
         self.session_timeout_seconds = session_timeout_seconds
         """The requested session timeout and, once the broker has answered, the granted one."""
         self.epoch = 0
@@ -242,8 +242,9 @@ class Membership:
     def fenced(self, error: LogbrokerError) -> None:
         """Note that the broker does not, or no longer, count this client as a member.
 
-        A member that was fenced for its silence joins again by itself when the program asks for records. Any other
-        error is raised to the program first.
+        After a retriable error, the member keeps its partitions and claims them on the next stream. A member that was
+        fenced has lost them, and joins again when the program asks for records. Any other error is raised to the
+        program first.
         """
         if error.retriable:
             self.broken()

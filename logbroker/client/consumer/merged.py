@@ -93,7 +93,7 @@ class MergedReader:
         self._arrived_bytes = 0
         """The number of bytes that have arrived since `_now`."""
         self._may_tell = not core.fetcher.just_told
-        """Whether to raise the error of a standing partition before anything else is handed out."""
+        """Whether to raise the error of a standing partition (see `fetcher`) before anything else is handed out."""
 
     # --- when the consumer is moved or read otherwise ---------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class MergedReader:
         released, self.released = self.released, []
         for record in released:
             record.late = False
-        self._resequencer.put_back(released)
+        self._resequencer.put_back(len(released))
         self._waiting.pop(number, None)
         self._known.pop(number, None)
         if number == self._reading:
@@ -267,8 +267,8 @@ class MergedReader:
         read: list[Any] = []
         room = Room(DEFAULT_LIST_RECORDS, DEFAULT_POLL_BYTES)
         core.rest_of_batch(read, room)
-        # They are this reader's now. The next generation of the topic must not wait until the program asks again: there
-        # may be no record for it among them.
+        # The program has not been given these records, so they do not count as unfinished in the cursor. Otherwise the
+        # next generation of the topic would wait until the program asks again, even if none of them has the wanted key.
         core.cursor.asked()
         key = self._key
         records = read if key is None else [record for record in read if record.main_key == key]

@@ -112,9 +112,7 @@ class _Source(Generic[R]):
         self.is_idle = False
 
 
-_PER_RECORD: Final = (
-    *("expect", "add", "add_all", "advance", "idle", "drop", "held", "is_full", "take", "release", "put_back"),
-)
+_PER_RECORD: Final = ("expect", "add", "add_all", "advance", "idle", "drop", "held", "is_full", "take", "release")
 
 
 @checks_arguments(*_PER_RECORD)
@@ -165,8 +163,10 @@ class Resequencer(Generic[R]):
         """The highest sequence that was released."""
         self._high_before: Sequence = _LOWEST
         """The same before the last release."""
+        self._last_records: list[R] = []
+        """The records that were released last."""
         self._last_places: list[tuple[Sequence, int]] = []
-        """The places of the records that were released last."""
+        """Their places."""
         self._last_batches: list[_Batch] = []
         """Their batches."""
         self._last_since: dict[int, float] = {}
@@ -267,6 +267,7 @@ class Resequencer(Generic[R]):
         found = self._sources.get(source)
         if found is None:
             return 0
+        self._last_records, self._last_places, self._last_batches = [], [], []
         count = len(found.records)
         found.records.clear()
         found.sequences.clear()
@@ -328,8 +329,9 @@ class Resequencer(Generic[R]):
         places: list[tuple[Sequence, int]] = []
         batches: list[_Batch] = []
         since: dict[int, float] = {}
-        # No awaited source can bring a record before the place `waits_new`. Between `waits_new` and `waits_all`, only
-        # sources that have been silent for long enough can: only records that have just arrived wait for these.
+        # The next record of an awaited source comes at or behind the place (watermark, index). `waits_new` is the first
+        # of these places, and `waits_all` the first one of a source that has not been silent for `max_wait_seconds`. A
+        # record before `waits_new` need not wait. A record between the two waits only if it is new (`_is_new`).
         waits_all = waits_new = _END
         for each in awaited.values():
             place: _Place = (each.low, each.index)
@@ -373,23 +375,25 @@ class Resequencer(Generic[R]):
                 if source.since + wait > now:
                     waits_all = min(waits_all, place)
         self._high = high
-        self._last_places, self._last_batches, self._last_since = places, batches, since
+        self._last_records, self._last_places, self._last_batches = taken.copy(), places, batches
+        self._last_since = since
         self._records -= len(taken)
         return taken, late
 
-    def put_back(self, records: List[R]) -> None:
-        """Take back records that the last `take` or `release` returned and that were not handed on: the last ones of
-        its list, in their order. They count as if they had not been released."""
-        kept = len(self._last_places) - len(records)
-        if kept < 0:
+    def put_back(self, count: int) -> None:
+        """Take back the last records of those that the last `take` or `release` returned, because they were not handed
+        on. They count as not released. After `drop`, no record can be put back.
+
+        Raises InvalidRequestError if fewer records were released.
+        """
+        kept = len(self._last_records) - count
+        if count < 0 or kept < 0:
             raise InvalidRequestError(
-                f"{len(records)} records cannot be put back: {len(self._last_places)} were released last"
+                f"{count} records cannot be put back: {len(self._last_records)} were released last"
             )
-        places, batches = self._last_places[kept:], self._last_batches[kept:]
-        del self._last_places[kept:], self._last_batches[kept:]
-        for record, (sequence, index), batch in zip(
-            reversed(records), reversed(places), reversed(batches), strict=True
-        ):
+        for _ in range(count):
+            record, (sequence, index) = self._last_records.pop(), self._last_places.pop()
+            batch = self._last_batches.pop()
             source = self._by_index[index]
             if not batch.left:
                 source.batches.appendleft(batch)
@@ -398,14 +402,17 @@ class Resequencer(Generic[R]):
             batch.left += 1
             source.records.appendleft(record)
             source.sequences.appendleft(sequence)
-            source.since = self._last_since.pop(index, source.since)
+            before = self._last_since.pop(index, source.since)
+            if source.since == self._now:  # Nobody has called `expect` with a later time.
+                source.since = before
             self._awaited.pop(index, None)
-        self._records += len(records)
+        self._records += count
         self._high = max(self._high_before, max((sequence for sequence, _ in self._last_places), default=_LOWEST))
         self._find_heads()
 
     def _is_new(self, source: _Source[R], now: float) -> bool:
-        """Whether neither the first record of this source nor any other has waited for long enough."""
+        """Whether the first record of this source, and every other waiting record, has waited for less than
+        `max_wait_seconds`."""
         return source.batches[0].arrived + self._wait > now and self._oldest() + self._wait > now
 
     def _oldest(self) -> float:

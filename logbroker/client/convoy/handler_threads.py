@@ -16,8 +16,8 @@ _Call = tuple[asyncio.Future[BaseException | None], Any]
 class HandlerThreads:
     """Calls a function in threads, for the tasks of the event loop in which it was made.
 
-    There are as many threads as there were calls at the same time at most. They are daemons, so that a handler that
-    hangs does not keep the program alive, as a thread of a `ThreadPoolExecutor` would.
+    The number of threads is the highest number of calls at the same time so far. They are daemons, so that a handler
+    that hangs does not keep the program alive, as a thread of a `ThreadPoolExecutor` would.
     """
 
     def __init__(self, what: str, function: Callable[[Any], object], name: str) -> None:

@@ -35,7 +35,7 @@ _MAX_UNSEEN_FAILURES: Final = 1000
 
 
 class Accumulator(Generic[Handle]):
-    """All unfinished records of one producer. `Handle` is the type of its deliveries."""
+    """All unfinished records of one producer. `Handle` is the type that `send` returns for each record."""
 
     def __init__(
         self,
@@ -153,7 +153,8 @@ class Accumulator(Generic[Handle]):
         check_timestamp(timestamp_ms)
         if len(value or b"") + len(key or b"") > MAX_BATCH_BYTES:
             raise RecordTooLargeError(
-                f"a record of {len(value or b'')} bytes; no topic takes more than {MAX_BATCH_BYTES}"
+                f"the key and the value of the record have {len(key or b'') + len(value or b'')} bytes; no topic takes"
+                f" more than {MAX_BATCH_BYTES}"
             )
         by_hand = partition is not None
         routed_by = key if ordering_key is None else ordering_key
@@ -312,8 +313,8 @@ class Accumulator(Generic[Handle]):
         return [route.queues[partition] for route, partition in self._active]
 
     def expire(self, now: float, last_failure: LogbrokerError | None) -> bool:
-        """Fail the batches that are past their deadline. Return whether any of them is in flight; such a batch fails
-        only with an answer, or when the stream breaks.
+        """Fail the overdue batches that are not in flight. Return whether an overdue batch is in flight: it can fail
+        only when the broker has answered, or when the stream breaks.
 
         `last_failure` is the error of the connection. It is reported for batches that have no error of their own.
         """
@@ -358,7 +359,8 @@ class Accumulator(Generic[Handle]):
         limit = self._bound(route)
         latest_ms = error.max_timestamp_ms if isinstance(error, InvalidTimestampError) else 0
         late = [bool(latest_ms) and record.timestamp_ms > latest_ms for record in records]
-        # If it is unknown which record is at fault, or the others would form the same batch again, split in halves.
+        # Split in halves if no record is known to be at fault. The exception is a batch that was refused as too large
+        # and is over the limit known now: that limit alone makes its parts smaller.
         halves = not any(late) and (not isinstance(error, RecordTooLargeError) or header.size_bytes <= limit)
         moved: list[tuple[Batch, Any]] = []
         parts: list[Batch] = []

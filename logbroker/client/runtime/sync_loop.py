@@ -98,7 +98,7 @@ class SharedLoop:
             self._has_ended = True
 
     def _report(self) -> None:
-        """Log the present exception, which has ended the event loop and must not end the clients."""
+        """Log the current exception, which has ended the event loop and must not end the clients."""
         # It may come from a logging handler, which raises it again here.
         with contextlib.suppress(BaseException):
             if os.getpid() == self._pid:

@@ -44,8 +44,8 @@ arrive again within 15 s."""
 _PATIENCE_FACTOR: Final = 4
 _MAX_KEEPALIVE_TIMEOUT_SECONDS: Final = 48.0
 """On a slow link, keepalive pings wait behind the data that is being sent. If a connection ends for this reason, the
-client multiplies its timeout by the factor, up to this maximum. It restores the first timeout once the link is
-quick."""
+client multiplies its keepalive timeout by _PATIENCE_FACTOR, up to this maximum. It restores the first timeout once the
+link is quick."""
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
 """Flow-control window of one stream. It allows 40 MB/s over a round trip of 100 ms."""
 _FIRST_BACKOFF_SECONDS: Final = 0.05

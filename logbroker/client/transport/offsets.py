@@ -99,6 +99,6 @@ def _item(partition: TopicPartition, when: When) -> log_pb2.ListOffsetsItem:
     fields: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition}
     if isinstance(when, str):
         if when not in _SPECS:
-            raise InvalidRequestError(f"{when!r} is no place in a partition; give earliest, latest or a time")
+            raise InvalidRequestError(f"{when!r} is no offset of a partition; give earliest, latest or a time")
         return log_pb2.ListOffsetsItem(**fields, spec=_SPECS[when])
     return log_pb2.ListOffsetsItem(**fields, timestamp_ms=milliseconds(when))

@@ -92,8 +92,8 @@ class DeliveryBatch(Generic[L]):
         self.until_by_hand: dict[int, float] = {}
         """The ends of the leases that the program requested for single deliveries, by index. They replace `until`."""
         self._waited: list[tuple[int, float]] = []
-        """Pairs of an index and a time, by ascending index: the latest time at which this delivery was known to be the
-        first one that the program had not taken."""
+        """Pairs of an index and a time, by ascending index. The time is the last known moment at which the program had
+        taken all deliveries before this index, and not the one at it."""
 
     def __len__(self) -> int:
         return self._count

@@ -110,8 +110,8 @@ class HeldSession(Settlements, Generic[D]):
         self._latest: _Place | None = None
         """The delivery that the program received last. The delivery itself is not kept: the program may drop it."""
         self._unsent: list[tuple[_Place | None, SentRecords]] = []
-        """Records to be sent together with the next ack. Beside them stands the delivery on which the program was
-        working when it sent them; None if it had no unsettled delivery."""
+        """Records to be sent together with the next ack. Each comes with the delivery on which the program was working
+        when it sent the record; None if it had no unsettled delivery."""
         self._returned: set[tuple[int, int]] = set()
         """Ids of the records that were given back. Kept until one of them arrives again, or the broker has answered."""
         self._returned_first: tuple[int, tuple[int, int]] = 0, (0, 0)

@@ -1,7 +1,7 @@
 """Everything that one worker holds: its deliveries, their leases, its sessions. No I/O; callers pass in the time.
 
 Why the program gets no delivery that is known to belong to another worker:
-- A delivery is handed out only while the stream is open and the lease has not ended by this machine's clock.
+- A delivery is handed out only while the stream is open and the lease has not ended by this computer's clock.
 - The worker measures a lease from the moment when the newest answered request was sent, not from the arrival of the
   delivery. The delivery may have been in buffers for a long time while the process was frozen, its event loop blocked
   or the network stalled.
@@ -90,8 +90,9 @@ class InFlight(Generic[D]):
         return self.outbox.in_hand
 
     def missing(self, prefetch: int) -> int:
-        """Return how many more deliveries outside of sessions the worker wants, to have `prefetch` of them. Those whose
-        settlements wait for room at the broker are included; if they reach `prefetch_bytes`, it wants no more."""
+        """Return how many more deliveries outside of sessions the worker wants, to have `prefetch` of them. Deliveries
+        whose settlements wait for room at the broker count among them. If their bytes reach `prefetch_bytes`, it wants
+        no more."""
         if not self.wanted:
             return 0
         with self.lock.free():

@@ -92,7 +92,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
 
     @property
     def lost(self) -> bool:
-        """Whether the delivery is known to be lost, or its lease has ended by this machine's clock."""
+        """Whether the delivery is known to be lost, or its lease has ended by this computer's clock."""
         state = self.batch.states[self.index]
         return state == LOST or (state == HELD and monotonic() > self.batch.ends_at(self.index))
 

@@ -50,7 +50,7 @@ _OPTIONAL: Final = ("session_timeout_ms", "rebalance_timeout_ms", "max_poll_inte
 
 
 async def read_join(engine: LogEngine, message: pb.Join) -> Join:
-    """Read a Join. Raises InvalidRequestError; the group's machine checks its settings."""
+    """Read a Join. Raises InvalidRequestError; the state machine of the group checks its settings."""
     settings: dict[str, Any] = {name: getattr(message, name) for name in _OPTIONAL if message.HasField(name)}
     return Join(
         member_id=message.member_id,

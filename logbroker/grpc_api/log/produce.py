@@ -192,7 +192,7 @@ class PreparedProduce:
             await asyncio.to_thread(batching.run)
         if item.partition is not None and batching.faults and not sequence:
             raise _named(batching.faults)
-        # Without a partition, the broker has just routed the records itself, by the present generation.
+        # Without a partition, the broker has just routed the records itself, by the current generation.
         generation = topic.generation if item.partition is None else item.generation
         first = len(self._appends)
         for part in batching.parts:

@@ -6,8 +6,8 @@ it would not learn whether the transport took the whole answer. Records that the
 whether the answer arrived is known only when the worker settles.
 
 An answer that is sent shortly before the deadline may arrive too late, and nobody notices. So a call hands out no
-record in its last moments. If it writes its answer when more than half of these have passed, it ends with
-DEADLINE_EXCEEDED.
+record in its last moments, which are reserved for its answer. If more than half of this time has passed when the answer
+is written, the call ends with DEADLINE_EXCEEDED.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_RECEIVED: Final = 10_000
 """Maximum number of records that one Receive may ask for."""
 MAX_RETURN_SECONDS: Final = 0.1
 MIN_RETURN_SECONDS: Final = 0.025
-"""Bounds of the time that is reserved for the answer to reach the caller: a quarter of the call's time."""
+"""A quarter of the call's time is reserved for the answer to reach the caller, within these bounds."""
 REFUSAL_SECONDS: Final = 0.05
 """How long to wait to see whether the client refuses an answer above `max_response_bytes`."""
 

@@ -27,6 +27,7 @@ from logbroker.grpc_api.refs import check_item_count, find_topic
 from logbroker.grpc_api.status import Context, Statuses, answers
 from logbroker.pacing import Pace, in_turns
 from logbroker.queues.group import CATCH_UP_SECONDS
+from logbroker.queues.model.record_id import offset_of, partition_of
 from logbroker.v1 import queues_pb2 as pb
 from logbroker.v1.common_pb2 import Status
 
@@ -168,6 +169,10 @@ class QueuesService:
             held=redriven.held,
             why_held=redriven.why,
             until=pb.LetterEnds(topic_id=until.topic_id, offsets=until.offsets),
+            letters=[
+                pb.Place(partition=partition_of(record_id), offset=offset_of(record_id))
+                for record_id in redriven.letters
+            ],
         )
 
     @answers

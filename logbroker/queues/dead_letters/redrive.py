@@ -77,8 +77,8 @@ RECORD_BYTES: Final = 64
 """Upper bound of a record's size without its key, value and headers."""
 MAX_OUT_OF_ORDER: Final = 50_000
 """Maximum number of letters of one partition that may be redriven while an earlier letter is not."""
-
-
+MAX_LISTED: Final = 1000
+"""Maximum number of letters that a dry run lists."""
 _OLD_KEY_BYTES: Final = 1 + 4
 """Size of the key of a progress row without a topic id."""
 
@@ -117,6 +117,8 @@ class RedriveOutcome(msgspec.Struct, frozen=True):
     """Number of letters that could not be sent back or, to keep the order of their key, stay behind such a letter."""
     why: str = ""
     """Reason why the first held letter could not be sent back."""
+    letters: tuple[int, ...] = ()
+    """Record ids of the first letters in the dead-letter topic, at most MAX_LISTED; empty unless it was a dry run."""
 
 
 class Redriving:
@@ -279,7 +281,8 @@ class Redriving:
                 )
                 is_stuck = not done and len(held.record_ids) == known
                 if dry_run or is_stuck or not gathered.more or records >= max_records:
-                    return RedriveOutcome(records, len(keys), gathered.more, len(held.record_ids), held.why)
+                    listed = tuple(letter.record_id for letter in gathered.letters[: MAX_LISTED if dry_run else 0])
+                    return RedriveOutcome(records, len(keys), gathered.more, len(held.record_ids), held.why, listed)
 
     def _check_topic(self) -> None:
         """Raise UnknownTopicError if the group has no dead-letter topic."""

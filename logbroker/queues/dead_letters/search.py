@@ -30,7 +30,8 @@ LONG_KEY_BYTES: Final = 4096
 _MAX_DIGITS: Final = 9
 """Maximum number of digits of a partition number."""
 MAX_LEFT: Final = 50_000
-"""Maximum number of letters of one partition that are remembered as held, so that later letters can be redriven."""
+"""Letters that are held are remembered, so that letters behind them can be redriven. This is the maximum number for
+each partition."""
 
 
 class Letter(msgspec.Struct):

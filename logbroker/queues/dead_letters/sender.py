@@ -1,21 +1,23 @@
-"""Sends dead letters: appends and syncs each intent, then counts its record as done.
+"""Sends dead letters. For each stored intent (see `dead_letter_intents`), it appends the letter to the dead-letter
+topic, synced, and then counts the letter's record as done.
 
 A letter is sent under a producer id of the group, with a sequence that is computed from its intent. So if a crash comes
 between the append and the commit that marks the record as done, the letter is sent again with the same sequence, and
-the dead-letter topic drops the repeat. Each partition to which the machine routes letters has one producer id:
+the dead-letter topic drops the repeat. Each partition of the dead-letter topic to which the queue group routes letters
+has one producer id:
 
     row       key                    value
     producer  b"i" partition (4)     msgpack array, the fields of `LetterProducer`
 
 The row is committed before the producer id is used. Another producer replaces it if the topic was replaced, if the
-topic no longer knows the producer, or if a letter was set apart (see `dead_letter_intents`). No letter before the first
-waiting one is then sent again under the new producer: all of them are durably done or set apart.
+topic no longer knows the producer, or if a letter was set apart. The new producer begins with the first letter that
+still waits. All earlier letters are durably done or set apart, so none of them is sent again under the new producer.
 
 A refusal by the topic holds back no more letters than it must:
 
     cause                                       letters that wait
-    a letter (too large, its record unreadable) that letter, which is set apart: until the topic's limit is high enough,
-                                                or for longer and longer pauses; others go on
+    a letter is too large                       that letter, which is set apart until the topic's limit is high enough
+    the record of a letter is unreadable        that letter, which is set apart for longer and longer pauses
     a partition of the topic (offline, corrupt) the letters of that partition, for a pause
     the topic (deleted, the disk full)          all letters, for a pause or until topics change
 
@@ -75,7 +77,8 @@ LETTERS_AT_ONCE: Final = 64
 APART_AT_ONCE: Final = 8
 """Minimum number of places in a round for letters that were set apart and are due."""
 LETTERS_BYTES: Final = 1024 * 1024
-"""Approximate size of one round; a record may be much larger than it was in its compressed batch."""
+"""A round ends when its letters have more bytes than this. Their number alone does not bound the memory: a record may
+be much larger than it was in its compressed batch."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 5.0
 LONGEST_APART_SECONDS: Final = 60.0

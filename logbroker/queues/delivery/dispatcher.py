@@ -142,7 +142,7 @@ class Dispatcher:
         return packed
 
     def _drop(self, worker_id: str, unreadable: Unreadable) -> None:
-        """Settle a record that cannot be handed out. It is done if retention has deleted it, and failed if it can be
+        """Settle a record that cannot be handed out. It is done if it was deleted from the log, and failed if it can be
         read but not decoded. Otherwise it waits until it can be read."""
         receipt, error = unreadable.receipt, unreadable.error
         if isinstance(error, OffsetOutOfRangeError):

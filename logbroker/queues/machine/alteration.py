@@ -70,7 +70,7 @@ class Alteration:
         same_ordering = _ordering(settings) == _ordering(self.settings)
         if not same_ordering and next(self._parts.stalled.parked_lanes(), None) is not None:
             raise InvalidRequestError(
-                "lanes are parked with keys of the present ordering: resume or drop them before you change it"
+                "lanes are parked with keys of the current ordering: resume or drop them before you change it"
             )
         if same_ordering and _ranking(settings) == _ranking(self.settings):
             self.next = None

@@ -154,5 +154,6 @@ class FifoLine:
 
     @property
     def containers(self) -> list[Any]:
-        """Large containers, to be freed step by step: `clear` replaces them instead of emptying them."""
+        """The large containers. `clear` replaces them by new ones; the caller of `clear` takes the old ones before, and
+        frees them step by step."""
         return [self._entries]

@@ -59,7 +59,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     blocked_lanes: int
     parked_lanes: int
     held_lanes: int
-    """Stalled lanes: they are blocked or parked, or wait for a retry, for a time, or for the dead-letter topic."""
+    """Stalled lanes, whether or not they need an operator: they are blocked or parked, or wait for a retry, for a time,
+    or for the dead-letter topic."""
     parked: int
     sessions: int
     """Open sessions."""
@@ -162,7 +163,8 @@ class Inspector:
         lane = self._queue.stalled.find(record_id)
         if lane is None:
             raise UnknownLaneError(
-                "the record is not the head of a stalled lane: list the lanes that are held, and those that are waiting"
+                "the record is not the first record of a stalled lane: list the lanes that are held, and those that are"
+                " waiting"
             )
         return lane
 

@@ -1,4 +1,4 @@
-"""Loads the machine of a queue group from its rows, at a start of the broker. A scan of the log then builds the
+"""Loads the state machine of a queue group from its rows, at a start of the broker. A scan of the log then builds the
 index."""
 
 from __future__ import annotations

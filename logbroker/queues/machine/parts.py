@@ -1,4 +1,5 @@
-"""The parts of a queue group's machine that hold state of records, for the code that moves records between them."""
+"""The parts of a queue group's state machine that hold state of records, for the code that moves records between
+them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from logbroker.queues.state.replacements import Replacements
 
 
 class MachineParts(msgspec.Struct, frozen=True):
-    """The parts of one machine; the docstring of each says what it holds."""
+    """The parts of one state machine; the docstring of each says what it holds."""
 
     done: DoneRecords
     lanes: LaneIndex

@@ -1,12 +1,13 @@
-"""The machine of one queue group: decides which record goes to which worker.
+"""The state machine of one queue group: decides which record goes to which worker.
 
-It has no I/O and no clock. The code around it, the *shell*, passes inputs and carries out the outputs.
+It has no I/O and no clock. The runtime of the group (`logbroker.queues.group`) passes inputs to it and carries out its
+outputs.
 
-The shell scans the topic and passes the columns of each batch (`admit`), takes records for workers that have credit
+The runtime scans the topic and passes the columns of each batch (`admit`), takes records for workers that have credit
 (`take`), passes on their settlements (`settle`), and calls `tick` at `deadline` at the latest. After any inputs it must
 carry out what `take_outputs` returns: first commit the events in one transaction, then append the dead letters and the
-new entries of the outbox, then answer the settlements. The first outputs of a machine contain its epoch, which makes
-its receipts unique: the shell commits them before it hands anything out. The shell also calls `sessions.take` for each
+new entries of the outbox, then answer the settlements. The first outputs contain the group epoch, which makes the
+receipts unique: the runtime commits them before it hands anything out. The runtime also calls `sessions.take` for each
 session in `sessions.ready`, and tells `lifecycle` of workers that come and go.
 
 A lane in a session is not in the ready queue: see `sessions`.
@@ -17,9 +18,9 @@ and each of these steps first takes the receipt out of the grants. Only the head
 becomes the head only when the head is done. Successors lie in the order of admission, which is offset order within a
 partition, and admission only goes forward.
 
-Why nothing is lost: a record is done only by an ack, a synced dead letter or an operator's decision, or because
-retention has deleted it. All other records lie at or above the floor of their partition and are not marked as done, and
-a start scans from the floors. A repeated delivery is marked as redelivered (see `redelivery`): the record has failures,
+Why nothing is lost: a record is done only by an ack, a synced dead letter or an operator's decision, or because it was
+deleted from the log. All other records lie at or above the floor of their partition and are not marked as done, and a
+start scans from the floors. A repeated delivery is marked as redelivered (see `redelivery`): the record has failures,
 was given back, or may have been handed out before the start.
 """
 
@@ -73,7 +74,7 @@ LEASE_ENDED: Final = "the lease ended"
 
 
 class Queue:
-    """The machine of one queue group. Its parts are public for `load` and for `Inspector`."""
+    """The state machine of one queue group. Its parts are public for `load` and for `Inspector`."""
 
     def __init__(
         self,
@@ -291,7 +292,7 @@ class Queue:
         self, worker_id: str, record_ids: Sequence[int], now: Moment, found: Sequence[Lane] | None = None
     ) -> list[Granted]:
         """Hand out again to a worker the records that it held when the broker crashed, as far as they are ready. Call
-        it in the grace after the crash, while the shell takes records for no worker. `found`: the result of
+        it in the grace after the crash, while the runtime takes records for no worker. `found`: the result of
         `LaneIndex.find_heads` for the records; without it, this scans everything that is ready."""
         self.tick(now)
         if self.draining:
@@ -330,8 +331,7 @@ class Queue:
             self.alteration.rebuild_if_drained()
 
     def count_expired(self, partition: int, end: int, left: Sequence[int] = ()) -> None:
-        """Count the unscanned records below offset `end` that retention deleted. `left`: the offsets that still
-        exist."""
+        """Count the unscanned records below offset `end` that were deleted. `left`: the offsets that still exist."""
         base = record_id_of(partition, 0)
         start = self.position(partition)
         if start < end:
@@ -440,7 +440,7 @@ class Queue:
     # --- outputs -----------------------------------------------------------------------------------------------------
 
     def take_outputs(self) -> Outputs:
-        """Return the outputs for the shell, and forget them."""
+        """Return the outputs for the runtime, and forget them."""
         outputs = self._changes.take()
         if self.redelivery.marks or self.redelivery.noted.pages:
             self.redelivery.drop_a_mark(self.done)

@@ -140,7 +140,7 @@ class Sessions:
         the events are synced. Returns None if no lane is ready, the worker is in its grace, or new settings wait.
 
         Raises SessionHeldError if a worker has the session, or a record of the key outside of a session;
-        InvalidRequestError without an ordering key, for a key that is split, or for a prefetch that is not 1 to 1,000;
+        InvalidRequestError if the group does not order by key, if the key is split, or if prefetch is not 1 to 1,000;
         OverloadedError if the worker would hold more than `max_in_flight`, or too many sessions are open.
         """
         self._tick(now)

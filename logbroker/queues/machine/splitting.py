@@ -1,12 +1,12 @@
 """Splits hot lanes while they run, and joins them again.
 
 *Split*: from the split on, the lane is *gated*: no more of its records are handed out. When its deliveries in flight
-are settled and its session has ended, the code around the machine (the shell) reads the waiting records of the lane and
-moves them, in their order, to the sub-lanes (`next_records`, `move`). Each sub-lane is handed out from its first record
-on. The scan still puts new records of the key at the end of the lane. When the lane is empty, the scan puts new records
-into the sub-lanes: this is the moment when `scan_keying` changes. So the records of a sub-lane are in the order of the
-log, and none of them is handed out before the lane's deliveries are settled. The state of a record (attempts, a
-backoff, a not-before time, being blocked or parked, an intent) goes with it, because all of that is kept by record.
+are settled and its session has ended, the runtime of the group reads the waiting records of the lane and moves them, in
+their order, to the sub-lanes (`next_records`, `move`). Each sub-lane is handed out from its first record on. The scan
+still puts new records of the key at the end of the lane. When the lane is empty, the scan puts new records into the
+sub-lanes: this is the moment when `scan_keying` changes. So the records of a sub-lane are in the order of the log, and
+none of them is handed out before the lane's deliveries are settled. The state of a record (attempts, a backoff, a
+not-before time, being blocked or parked, an intent) goes with it, because all of that is kept by record.
 
 *Join*: the split gets ends, which are the positions of the scan. Records below the ends stay in their sub-lanes. New
 records go to the lane, which stays gated until all sub-lanes are empty. So no record overtakes another.
@@ -63,11 +63,11 @@ class Splitting:
         self.is_changing = False
         """Whether lanes are being split or joined. If so, `step` is called at each tick and after each input."""
         self._unlooked = 0
-        """Number of these lanes that no `step` has examined since the last input."""
+        """Number of lanes that are being split or joined and that no `step` has examined since the last input."""
         self._opening: dict[bytes, None] = {}
         """Keys of lanes that may have records that are not moved to their sub-lanes yet."""
         self._joining: dict[bytes, int] = {}
-        """Lanes that are being joined, by key, each with the number of its first sub-lanes that are known to stay
+        """Lanes that are being joined, by key, each with a number: the sub-lanes with lower numbers are known to stay
         empty."""
         self.set_settings(settings)
 

@@ -81,8 +81,9 @@ class LostReceipts:
             )
         if receipt < given.start:
             return min(end, given.start), LeaseLostError(
-                f"receipt {receipt} is of no delivery since the last start of the broker or the queue group: if it is"
-                " older, it is void, and unless it was settled then, the record is delivered again"
+                f"receipt {receipt} does not belong to a delivery since the last start of the broker, or since the"
+                " queue group was created: an older receipt is no longer valid, and its record is delivered again"
+                " unless it was settled"
             )
         end = min(end, given.stop)
         if (lost := self._find(receipt)) is not None:

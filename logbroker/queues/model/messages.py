@@ -1,4 +1,4 @@
-"""Inputs and outputs of a queue group's machine: deliveries, settlements, events."""
+"""Inputs and outputs of a queue group's state machine: deliveries, settlements, events."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ class DeliveryCounts(msgspec.Struct):
     leases_lost: int = 0
     """Deliveries whose leases ended or whose workers were lost."""
     expired: int = 0
-    """Records that retention deleted before they were done."""
+    """Records that were deleted from the log before they were done."""
 
 
 class PriorityCounts(msgspec.Struct, frozen=True):
@@ -304,8 +304,8 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Outputs(msgspec.Struct):
-    """The tasks of the code around the machine, in this order: commit the events, append the dead letters and the new
-    entries of the outbox, answer the requests."""
+    """The tasks of the group's runtime, in this order: commit the events, append the dead letters and the new entries
+    of the outbox, answer the requests."""
 
     events: list[StateEvent]
     dead_letters: list[DeadLetter]

@@ -192,8 +192,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Setting(
             "The scan of the log pauses at this number of stalled lanes: blocked, parked, or with a first record that"
-            " waits for a retry, its not-before time, the dead-letter topic or a log that can be read. A lane takes"
-            " about 1 KiB.",
+            " waits for a retry, its not-before time or the dead-letter topic, or cannot be read from the log now. A"
+            " lane takes about 1 KiB.",
             "lanes",
             1,
             10_000_000,

@@ -139,7 +139,7 @@ class OutputSender:
     def refused(self, topic_id: TopicId, error: LogbrokerError) -> None:
         """Note that a settlement with outputs for a topic was refused, for an alarm if its worker has to wait."""
         if error.retriable or isinstance(error, PartitionOfflineError):
-            why = f"acks wait with outputs for topic {self._name(topic_id)}: {error.message}"
+            why = f"acks with outputs for topic {self._name(topic_id)} wait: {error.message}"
             self._outbox.refused(topic_id, why, self._context.moment().seconds)
 
     def expect(self, entry: OutboxEntry, refusals: list[Refusal]) -> asyncio.Future[list[Refusal]]:

@@ -62,7 +62,7 @@ class PriorityLine:
         self._active = 0
         """The levels that have records, as bits."""
         self._is_settled = True
-        """Whether the front of each level with records is known not to be void."""
+        """Whether the front entry of each level with records is known to be valid (not void)."""
         self._reads = 0
         """Number of reads of `Unread` sources by the last `take`."""
         self._cursors = Cursors(self._enter, self._leave)
@@ -276,7 +276,8 @@ class PriorityLine:
 
     @property
     def containers(self) -> list[Any]:
-        """Large containers, to be freed step by step: `clear` replaces them instead of emptying them."""
+        """The large containers. `clear` replaces them by new ones; the caller of `clear` takes the old ones before, and
+        frees them step by step."""
         return [*self._heaps, *self._cursors.containers]
 
     def clear(self) -> None:

@@ -139,7 +139,8 @@ class Cursors:
 
     @property
     def containers(self) -> list[Any]:
-        """Large containers, to be freed step by step: `clear` replaces them instead of emptying them."""
+        """The large containers. `clear` replaces them by new ones; the caller of `clear` takes the old ones before, and
+        frees them step by step."""
         return [self._cursors]
 
     def clear(self) -> None:

@@ -1,8 +1,8 @@
 """The lanes that have copies: their later records are copied too, until all copies of the lane are done.
 
-Before retention deletes records of stalled lanes, a queue group copies these records to an internal topic (`copies`). A
-lane that an operator resumed is no longer stalled, but its workers need time for the copied records. If retention
-deleted later records of the lane in this time without a copy, the lane would skip them.
+Before records of stalled lanes are deleted, by retention or on request, a queue group copies these records to an
+internal topic (`copies`). A lane that an operator resumed is no longer stalled, but its workers need time for the
+copied records. If later records of the lane were deleted in this time without a copy, the lane would skip them.
 """
 
 from __future__ import annotations

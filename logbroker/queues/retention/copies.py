@@ -1,5 +1,5 @@
-"""Copies of records that a queue group still needs when retention deletes them. They lie in an internal topic of the
-group.
+"""Copies of records that a queue group still needs when they are deleted from the log. The copies lie in an internal
+topic of the group.
 
 The internal topic is named after the group. It is made when it is first needed, and has as many partitions as the
 group's topic. A copy has the key, value, headers and time of the record, and two more headers with the topic and the

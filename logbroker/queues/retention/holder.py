@@ -1,10 +1,11 @@
-"""Retention of a queue group's topic: retention waits until records are done or, beyond a bound, until those of stalled
-lanes are copied.
+"""Retention and deletions of records in the topic of a queue group: they wait until the records are done or, when the
+group is asked to release them, until those of stalled lanes are copied.
 
-Beyond `retention.hold.bytes`, retention asks the group to release its oldest records. In the part of the log to
-release, the group first copies all records of stalled lanes (blocked, parked, waiting for a retry, a time or the
-dead-letter topic) and of lanes with a failed head. When such a lane goes on, its later records are copied too, until
-all its copies are done. All other records are deleted as in any log, and count as done when the group comes to them.
+Retention asks the group to release its oldest records beyond `retention.hold.bytes`; a deletion asks it to release all
+records that are to be deleted. In the part of the log to release, the group first copies all records of stalled lanes
+(blocked, parked, waiting for a retry, a time or the dead-letter topic) and of lanes with a failed head. When such a
+lane goes on, its later records are copied too, until all its copies are done. All other records are deleted as in any
+log, and count as done when the group comes to them.
 
 Stalled records are found in the stored state and in the log itself (see `stalled_records`). Records that the scan has
 not met are read here once, before they are released. So the log does not grow while a scan pauses.

@@ -1,5 +1,4 @@
-"""The log of a queue group's topic as the group reads it: records that retention deleted are read from the group's
-copies.
+"""The log of a queue group's topic as the group reads it: records that were deleted are read from the group's copies.
 
 Copies lie at the offsets of their records, with gaps between them, below the start of the remaining log.
 """

@@ -1,7 +1,7 @@
 """Finds the records of a queue group that belong to stalled lanes, in the stored state and in the log.
 
-A lane is stalled (it stands) when it is blocked or parked, when its head has failed, or when it waits for a time or for
-the dead-letter topic. The machine's index only has lanes that the scan has met since the last start, rewind or
+A lane is stalled when it is blocked or parked, when its head has failed, or when it waits for a time or for the
+dead-letter topic. The index of the state machine only has lanes that the scan has met since the last start, rewind or
 alteration, and has no keys of records in flight in a session. Retention and a rewind must not miss a stalled lane. So
 the search begins with the stored state: records that failed, and parked keys. If only the id of a record is stored, its
 key is read from the log. Not-before times are only in the log, so records that the scan has not met are read to find

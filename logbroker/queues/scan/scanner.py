@@ -389,7 +389,7 @@ class Scanner:
         return True
 
     def _jump(self, partition: int, position: int) -> None:
-        """Jump to the log start offset, because retention has deleted the records below it."""
+        """Jump to the log start offset, because the records below it were deleted."""
         start = self._engine.partition_facts(self._topic_id, partition).log_start_offset
         if position < start:
             self._queue.count_expired(partition, start)
@@ -436,8 +436,8 @@ class Scanner:
                     _log.warning("a batch of %s goes to the dead-letter topic as it is: %s", name, error)
             elif piece.next_offset > position:
                 if position < result.log_start_offset:
-                    # The records are copies, or follow the last copy. Retention has deleted all other records below the
-                    # log start.
+                    # The records are copies, or follow the last copy. All other records below the log start were
+                    # deleted.
                     end = min(result.log_start_offset, piece.next_offset)
                     self._queue.count_expired(partition, end, piece.offsets)
                 self._admitter.admit(partition, piece)

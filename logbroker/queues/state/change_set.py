@@ -1,4 +1,4 @@
-"""The changes of a queue since the last `take`: rows to store, and tasks for the code around the machine.
+"""The changes of a queue since the last `take`: rows to store, and tasks for the group's runtime.
 
 The parts of a queue add their changes as they happen. So `take` need not ask parts that have not changed.
 """

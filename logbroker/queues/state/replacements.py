@@ -67,13 +67,13 @@ class Replacements:
         size = _size(record)
         if size > MAX_REPLACEMENT_BYTES + _OWN_BYTES:
             raise RecordTooLargeError(
-                f"the replacement has {size - _OWN_BYTES:,} bytes, over {MAX_REPLACEMENT_BYTES:,}: skip the head, and"
-                " produce the record anew"
+                f"the replacement has {size - _OWN_BYTES:,} bytes, over {MAX_REPLACEMENT_BYTES:,}: skip the first"
+                " record of the lane, and produce the record anew"
             )
         if self._bytes + size > MAX_REPLACEMENTS_BYTES:
             raise OverloadedError(
-                f"the queue group keeps {len(self.records):,} replacements of {self._bytes:,} bytes, at most"
-                f" {MAX_REPLACEMENTS_BYTES:,} bytes are kept: wait until some of the records are done"
+                f"the queue group has {len(self.records):,} replacements, which take {self._bytes:,} bytes of at most"
+                f" {MAX_REPLACEMENTS_BYTES:,}, and this one does not fit: wait until some of their records are done"
             )
 
     def put(self, record_id: int, record: LogRecord) -> None:

@@ -54,8 +54,9 @@ class SessionStates:
             self._bytes + len(state) - len(self.get(key)) > MAX_STATES_BYTES
         ):
             raise OverloadedError(
-                f"the queue group keeps {len(self._states):,} states of {self._bytes:,} bytes, at most {MAX_STATES:,}"
-                f" states and {MAX_STATES_BYTES:,} bytes are kept: delete states of finished keys by writing empty ones"
+                f"the queue group has {len(self._states):,} states, which take {self._bytes:,} bytes; it keeps up to"
+                f" {MAX_STATES:,} states with {MAX_STATES_BYTES:,} bytes: delete states of finished keys by writing"
+                " empty ones"
             )
 
     def write(self, key: bytes, state: bytes) -> None:

@@ -4,7 +4,7 @@ again.
 The scan passes on all records that it admits (`gather`). They are written in blocks of some thousand records of a
 partition. A checkpoint lists the blocks; it is written every few seconds and at a clean stop. No file of the cache is
 synced, no produce request waits for the cache, and nothing depends on it. If a block is missing or damaged, or comes
-from another boot of the machine, from other settings or from a log that was cut since, a scan of the log replaces it.
+from another boot of the computer, from other settings or from a log that was cut since, a scan of the log replaces it.
 
 Writing is done in steps of a few milliseconds, however many blocks there are. Other tasks run between the steps.
 
@@ -140,7 +140,7 @@ class IndexCache:
         if (summary.generation, summary.leader_epoch) != (generation, facts.leader_epoch):
             return None
         if not facts.log_start_offset <= summary.first_offset <= summary.next_offset <= facts.high_watermark:
-            return None  # Retention has deleted some of its records.
+            return None  # Some of its records were deleted.
         if self._queue.settings.ordering is Ordering.NONE:
             self._lent.put(summary)
         return Block(
