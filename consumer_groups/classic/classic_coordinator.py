@@ -166,6 +166,7 @@ class ClassicCoordinator(GroupShell[ClassicGroup]):
         self._arm()
 
     def _on_failed(self, error: LogbrokerError) -> None:
+        self._closed_by = error
         self._refuse_all(error)
 
 

@@ -140,6 +140,8 @@ class ClassicGroup:
                     f"group {self.group_id}: two members have the instance id {quoted(row.instance_id)}"
                 )
             self._add(loaded_member(member_id, header.protocol_type, row, now))
+        if self.leader_id not in (members or ("",)):
+            raise CorruptLogError(f"group {self.group_id}: its leader {quoted(self.leader_id)} is no member")
         self._stored_ids = set(members)
         if members and header.is_assigned:
             self.state = ClassicState.STABLE

@@ -408,3 +408,11 @@ def test_two_stored_members_of_one_instance_are_corruption() -> None:
     bench.rows[b"mb"] = bench.rows[b"ma"]
     with pytest.raises(CorruptLogError, match="instance id 'i'"):
         bench.restart()
+
+
+def test_a_stored_leader_that_is_no_member_is_corruption() -> None:
+    bench = Bench()
+    bench.stable("a")
+    bench.rows[b"mb"] = bench.rows.pop(b"ma")
+    with pytest.raises(CorruptLogError, match="leader 'a'"):
+        bench.restart()

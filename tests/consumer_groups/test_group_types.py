@@ -196,13 +196,25 @@ async def test_deleted_offsets_are_gone_from_memory_and_store() -> None:
     assert groups.group("g").offsets.used_bytes == used_bytes / 2
 
 
+async def test_nobody_waits_for_a_group_that_cannot_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = await opened(MemoryStore())
+    group, _ = await started(groups)
+
+    def broken(wall_ms: int) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(group.machine, "take_outputs", broken)
+    for number in range(2):
+        with pytest.raises(LogbrokerError, match="cannot go on"):
+            await groups.join_classic("g", classic_join(new_member_id=f"n{number}"))
+
+
 async def test_nobody_waits_for_a_broker_that_stops() -> None:
     groups = await opened(MemoryStore())
     waiting = asyncio.create_task(
         groups.join_classic("g", classic_join(requires_known_id=True, instance_id="i", rebalance_timeout_ms=60_000))
     )
-    group, _ = None, await waiting
-    del group
+    await waiting
     follower = asyncio.create_task(groups.join_classic("g", classic_join(new_member_id="n")))
     while len(groups.group("g").machine) < 2:
         await asyncio.sleep(0)

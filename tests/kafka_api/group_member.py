@@ -68,9 +68,10 @@ def _confluent(
 ) -> None:
     import confluent_kafka
 
+    poll_ms = max(REBALANCE_MS, session_ms)  # It refuses less.
     consumer = confluent_kafka.Consumer({
         "bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
-        "session.timeout.ms": session_ms, "heartbeat.interval.ms": HEARTBEAT_MS, "max.poll.interval.ms": REBALANCE_MS,
+        "session.timeout.ms": session_ms, "heartbeat.interval.ms": HEARTBEAT_MS, "max.poll.interval.ms": poll_ms,
         "reconnect.backoff.max.ms": 200, "fetch.wait.max.ms": 50, "topic.metadata.refresh.interval.ms": 1000,
         **({"group.instance.id": instance_id} if instance_id else {}),
         **({"partition.assignment.strategy": assignor} if assignor else {}),
@@ -100,12 +101,13 @@ def _python(
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.errors import KafkaError
 
+    poll_ms = max(REBALANCE_MS, session_ms)
     more: dict[str, Any] = {"group_instance_id": instance_id} if instance_id else {}
     if assignor == "cooperative-sticky":
         more["partition_assignment_strategy"] = [CooperativeStickyAssignor]
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=address, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False,
-        session_timeout_ms=session_ms, heartbeat_interval_ms=HEARTBEAT_MS, max_poll_interval_ms=REBALANCE_MS,
+        session_timeout_ms=session_ms, heartbeat_interval_ms=HEARTBEAT_MS, max_poll_interval_ms=poll_ms,
         max_poll_records=BATCH, reconnect_backoff_max_ms=200, fetch_max_wait_ms=50, **more,
     )  # fmt: skip
 

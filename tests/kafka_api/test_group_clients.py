@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import logbroker
-from logbroker.client.sync import Admin, Producer, TopicPartition
+from logbroker.client.sync import Admin, GroupDescription, Producer, TopicPartition
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import UnknownGroupError
 from tests.kafka_api.group_checks import CommitWatch, MemberProcess, Members, check_handled
@@ -70,6 +71,23 @@ def until_shared_by(broker: EmbeddedBroker, count: int) -> None:
     until(is_shared, SECONDS)
 
 
+def until_settled(broker: EmbeddedBroker, members: Members, count: int) -> GroupDescription:
+    """Wait until members share the partitions and read, since some join once more when they have seen the topic."""
+    until_shared_by(broker, count)
+    warm = send(broker, 100, "warm-up")
+    until(lambda: members.values() >= warm, SECONDS)
+    until_shared_by(broker, count)
+    found: list[GroupDescription] = []
+
+    def is_stable() -> bool:
+        with Admin(broker.address) as admin:
+            found[:] = [admin.describe_group(GROUP)]
+        return found[0].info.state == "stable"
+
+    until(is_stable, SECONDS)
+    return found[0]
+
+
 @pytest.mark.prove(keep=1)
 @each_library
 def test_a_group_goes_on_when_a_member_is_killed(broker: EmbeddedBroker, library: str, tmp_path: Path) -> None:
@@ -110,9 +128,8 @@ def test_a_static_member_comes_back_without_a_rebalance(broker: EmbeddedBroker, 
     with Members(library, broker.kafka_address, "t", GROUP, tmp_path, session_ms=LONG_MS) as members:
         other = members.start(instance_id="a")
         static = members.start(instance_id="b")
-        until_shared_by(broker, 2)
-        with Admin(broker.address) as admin:
-            before = admin.describe_group(GROUP)
+        before = until_settled(broker, members, 2)
+        sent = members.values()
         owned = {each.instance_id: {at.partition for at in each.owned} for each in before.members}
         until(lambda: other.assignments()[-1:] == [owned["a"]], SECONDS)
         given = len(other.assignments())
@@ -126,24 +143,26 @@ def test_a_static_member_comes_back_without_a_rebalance(broker: EmbeddedBroker, 
         assert {each.instance_id: each.owned for each in after.members} == {
             each.instance_id: each.owned for each in before.members
         }
-        sent = send(broker, 200, "after")
+        sent |= send(broker, 200, "after")
         until(lambda: members.values() == sent, SECONDS)
 
 
 @pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("library", ["confluent-kafka", "kafka-python"])
 def test_a_cooperative_group_keeps_what_it_has(broker: EmbeddedBroker, library: str, tmp_path: Path) -> None:
-    with Members(library, broker.kafka_address, "t", GROUP, tmp_path, assignor="cooperative-sticky") as members:
+    settings: dict[str, Any] = {"assignor": "cooperative-sticky", "session_ms": LONG_MS}
+    with Members(library, broker.kafka_address, "t", GROUP, tmp_path, **settings) as members:
         members.start()
-        until_shared_by(broker, 1)
+        until_settled(broker, members, 1)
         (before,) = members_of(broker).items()
         second = members.start()
-        until_shared_by(broker, 2)
+        until_settled(broker, members, 2)
         now = members_of(broker)
         assert now[before[0]] < before[1]
-        sent = send(broker, 400, "shared")
+        sent = members.values() | send(broker, 400, "shared")
         until(lambda: members.values() == sent, SECONDS)
-        second.kill()
+        second.leave()
+        until_shared_by(broker, 1)
         sent |= send(broker, 400, "alone")
         until(lambda: members.values() == sent, SECONDS)
         check_handled(members.handled(), sent)
@@ -180,9 +199,8 @@ def test_a_broker_that_is_killed_loses_no_offset_and_no_record(
 
     with Members(library, broker.kafka_address, "t", GROUP, tmp_path, session_ms=LONG_MS) as members:
         first, second = members.start(), members.start()
-        until_shared_by(broker, 2)
-        with Admin(broker.address) as admin:
-            before = admin.describe_group(GROUP)
+        before = until_settled(broker, members, 2)
+        sent |= members.values()
         thread = threading.Thread(target=produce)
         thread.start()
         try:
