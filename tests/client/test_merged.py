@@ -323,9 +323,27 @@ def test_a_merged_loop_goes_on_where_another_read_has_ended_a_generation(
         found = numbers(read(consumer, TopicPartition(topic, 0)) or [])
         while len(found) < 2:
             found += numbers(read(consumer, TopicPartition(topic, 0)) or [])
-        records = consumer.merged(topic, max_wait_seconds=LONG, until_end=until_end)
+        records = consumer.merged(topic, max_wait_seconds=0.2, until_end=until_end)
         found += numbers(list(itertools.islice(records, 3 - len(found))))
     assert found == [0, 1, 2]
+
+
+@pytest.mark.parametrize("bounds", [{"max_records": 1000}, {"max_bytes": 10_000}], ids=["records", "bytes"])
+def test_what_waits_stays_within_twice_the_bounds_however_many_partitions_there_are(
+    address: str, topic: str, bounds: dict[str, Any]
+) -> None:
+    partitions, of_each = 16, 1000
+    asyncio.run(create(address, topic, partitions))
+    records = [(number % partitions, number) for number in range(partitions * of_each)]
+    asyncio.run(send(address, topic, records, batch_bytes=1 << 20))
+    most = most_bytes = 0
+    with sync.Consumer(address) as consumer:
+        for number, record in enumerate(consumer.merged(topic, max_wait_seconds=LONG, until_end=True, **bounds)):
+            assert int(record.value or b"") == number
+            waiting = consumer._core._read_ahead._resequencer  # type: ignore[union-attr]
+            most, most_bytes = max(most, len(waiting)), max(most_bytes, waiting._bytes)
+    assert 0 < most <= 2 * bounds.get("max_records", len(records)) + partitions
+    assert most_bytes <= 2.2 * bounds.get("max_bytes", 1 << 30)
 
 
 @both

@@ -92,6 +92,8 @@ class MergedReader:
         """The last moment at which everything that had arrived was in the resequencer."""
         self._arrived_bytes = 0
         """The number of bytes that have arrived since `_now`."""
+        self._has_fetched_again = False
+        """Whether a partition was fetched again since then, so that its next records may be on their way."""
         self._may_tell = not core.fetcher.just_told
         """Whether to raise the error of a standing partition (see `fetcher`) before anything else is handed out."""
 
@@ -165,6 +167,10 @@ class MergedReader:
             if self._release():
                 return Step.OPENED
             if self._read():
+                # The program has not been given these records, so they do not count as unfinished in the cursor.
+                # Otherwise the next generation of the topic would wait until the program asks again, even if none of
+                # them has the wanted key.
+                core.cursor.asked()
                 continue
             step = core.open_next(self._ends)
             if self._ends is not None:
@@ -186,8 +192,9 @@ class MergedReader:
         now = monotonic()
         if not self._core.fetcher.has_chunk:
             self._now = now
-            self.is_in_doubt = self._arrived_bytes * _STARVING_SHARE >= self._core.buffer_bytes
-            self._arrived_bytes = 0
+            may_starve = self._arrived_bytes * _STARVING_SHARE >= self._core.buffer_bytes
+            self.is_in_doubt = may_starve or self._has_fetched_again
+            self._arrived_bytes, self._has_fetched_again = 0, False
 
     async def confirm(self) -> None:
         """Ask the broker for the ends of the partitions that brought no records, and go on waiting for those that have
@@ -250,11 +257,12 @@ class MergedReader:
                 # Records that were appended while the partition was not fetched are on their way.
                 self._resequencer.expect(number, monotonic())
                 self._core.fetch_again(self._of[number])
+                self._has_fetched_again = True
                 del self._full[number]
         return True
 
     def _read(self) -> bool:
-        """Move the rest of the open batch into the resequencer. Return whether there was any."""
+        """Move records of the open batch into the resequencer, as many as it takes. Return whether there were any."""
         core = self._core
         assigned = core.cursor.assigned
         if assigned is None:
@@ -265,18 +273,17 @@ class MergedReader:
             self._delivered[number] = assigned.position
         self._reading = number
         read: list[Any] = []
-        room = Room(DEFAULT_LIST_RECORDS, DEFAULT_POLL_BYTES)
+        max_records, max_bytes = self._resequencer.portion(len(self._of))
+        max_bytes = min(max_bytes, DEFAULT_POLL_BYTES)
+        room = Room(min(max_records, DEFAULT_LIST_RECORDS), max_bytes)
         core.rest_of_batch(read, room)
-        # The program has not been given these records, so they do not count as unfinished in the cursor. Otherwise the
-        # next generation of the topic would wait until the program asks again, even if none of them has the wanted key.
-        core.cursor.asked()
         key = self._key
         records = read if key is None else [record for record in read if record.main_key == key]
         if read:
             known, last = self._known.setdefault(number, deque()), read[-1].offset
             has_more = bool(known) and known[-1][0] > last + 1
             # The size is an upper bound.
-            size_bytes = DEFAULT_POLL_BYTES - room.bytes
+            size_bytes = max_bytes - room.bytes
             arrived = self._known_since(known, last)
             self._resequencer.add_all(number, records, arrived, has_more=has_more, size_bytes=size_bytes)
             if self._reading != number:

@@ -294,9 +294,19 @@ class Resequencer(Generic[R]):
         found = self._sources.get(source)
         if found is None or not found.records:
             return False
-        sharers = len(self._heads)
+        sharers = len(self._sources)
         return (self._records >= self._max_records and len(found.records) * sharers >= self._max_records) or (
             self._bytes >= self._max_bytes and found.bytes * sharers >= self._max_bytes
+        )
+
+    def portion(self, sources: int) -> tuple[int, int]:
+        """Return how many records, and how many bytes of them, to add at once for one of so many sources. If no source
+        gets more, all that waits stays within twice the bounds."""
+        sharers = max(1, sources)
+        # Rounded up, so that a source with its share is full.
+        return (
+            max(self._max_records - self._records, -(-self._max_records // sharers)),
+            max(self._max_bytes - self._bytes, -(-self._max_bytes // sharers)),
         )
 
     @property
