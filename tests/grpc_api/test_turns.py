@@ -229,6 +229,16 @@ async def _delete_topics(scene: Scene) -> AsyncIterator[Any]:
     yield admin_pb2.DeleteTopicsRequest(topics=[admin_pb2.TopicRef(name=await scene.wide_topic())] * MANY)
 
 
+async def _delete_records(scene: Scene) -> AsyncIterator[Any]:
+    deletion = admin_pb2.RecordDeletion
+    for refs in _refs():
+        yield admin_pb2.DeleteRecordsRequest(deletions=[deletion(topic=ref, before_offset=7) for ref in refs])
+    topic = admin_pb2.TopicRef(name=await scene.wide_topic())
+    for at in ({}, {"before_offset": 0}):
+        deletions = [deletion(topic=topic, partition=number, **at) for number in range(PARTITIONS)]
+        yield admin_pb2.DeleteRecordsRequest(deletions=deletions)
+
+
 async def _list_topics(_: Scene) -> AsyncIterator[Any]:
     yield admin_pb2.ListTopicsRequest()
 
@@ -463,6 +473,7 @@ CASES: Final[dict[str, Case]] = {
     "Admin.DescribeTopics": _describe_topics,
     "Admin.AlterTopics": _alter_topics,
     "Admin.DeleteTopics": _delete_topics,
+    "Admin.DeleteRecords": _delete_records,
     "Admin.DescribeBroker": _describe_broker,
     "Groups.Member": _member,
     "Groups.CommitOffsets": _commit_offsets,
