@@ -46,8 +46,8 @@ Target = dict[str, list[PartitionKey]]
 
 
 class Assignor(Protocol):
-    """A function that assigns partitions. A call may take O(subscribers + partitions), plus the size of differing
-    subscriptions."""
+    """A function that assigns partitions. A call may take O(n log n), where n is the number of the subscribers, of
+    their topics (summed over all subscribers) and of the partitions together."""
 
     def __call__(
         self,

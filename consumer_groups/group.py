@@ -252,7 +252,7 @@ class Group:
         """Note that a program that is not a member changes the group's offsets. Raises GroupNotEmptyError."""
         if self._members:
             raise GroupNotEmptyError(
-                f"the group has members ({len(self._members)}): stop them, or wait until their time is over"
+                f"the group has members ({len(self._members)}): stop them, or wait until their sessions have timed out"
             )
         self.epoch += 1
         self._outbox.header_changed = True

@@ -1,4 +1,5 @@
-"""The common part of the shells around the machines of groups: committed offsets, transactions and the group's end.
+"""The common part of the coordinators, the code around the state machines of groups: committed offsets, transactions
+and the deletion of the group.
 
 Inputs are processed at once, in the order in which they arrive. Their results gather until the previous transaction is
 synced, and go into the next one together.
@@ -33,7 +34,7 @@ SLICE_PARTITIONS: Final = 500
 
 
 class GroupMachine(Protocol):
-    """The parts of a machine that every shell needs."""
+    """The parts of a state machine that `GroupShell` needs."""
 
     empty_since_ms: int
 
@@ -92,7 +93,8 @@ class GroupShell(Generic[M]):
         return outcomes
 
     async def delete_offsets(self, partitions: Iterable[PartitionKey]) -> None:
-        """Delete committed offsets, as far as there are any. Returns when they are gone from the store."""
+        """Delete the committed offsets of partitions; those without one are ignored. Returns when they are gone from
+        the store."""
         if self._closed_by is not None:
             raise self._closed_by.anew()
         self.store.check_room(DiskUse.USES_RESERVE)
@@ -144,16 +146,17 @@ class GroupShell(Generic[M]):
         """Delete everything stored. Raises GroupNotEmptyError. Nobody may join during this call or after it."""
         if len(self.machine):
             raise GroupNotEmptyError(
-                f"the group has members ({len(self.machine)}): stop them, or wait until their time is over"
+                f"the group has members ({len(self.machine)}): stop them, or wait until their sessions have timed out"
             )
         await self.settle()
-        # From here on, the rows may belong to the next group with this name.
+        # The group is closed first, so that it stores nothing after the deletion: the rows may then belong to a new
+        # group of the same name.
         self.close(UnknownGroupError(f"group {self.group_id} was deleted"))
         await self.store.delete([StateEvent(HEADER_ROW, None), *self.offsets.drop_topics(lambda _: False)])
 
     def close(self, error: LogbrokerError) -> None:
-        """Change nothing any more: the rows and the offsets belong to somebody else, or to nobody. Later callers get
-        the error."""
+        """Change nothing any more, because the rows and the offsets are deleted, or belong to another object from now
+        on. Later callers get the error."""
         self.freeze()
         self._closed_by = error
         self._commits.close(error)

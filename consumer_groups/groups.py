@@ -128,7 +128,7 @@ class Groups:
         self._rebalance_seconds = self._rebalance_seconds_before = 0.0
         """Time that all groups have spent on rebalances, now and at the last notification."""
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
-        """Returns whether a group id belongs to a group of another type. `open_broker` sets it."""
+        """Returns whether a group id belongs to a queue group. `open_broker` sets it."""
 
     # --- queries ---
 
@@ -218,13 +218,14 @@ class Groups:
             return await group.commit(member_id, instance_id, generation, topics)
         if generation >= 0 or member_id or len(group.machine):
             raise UnknownMemberError(
-                f"{quoted(member_id)} is no member of the group, which has {len(group.machine)}: only they may commit"
+                f"the group has {len(group.machine)} members, and {quoted(member_id)} is not one of them: join it"
+                " first; a group without members takes commits without a member id and a generation"
             )
         return await group.commit_offsets(topics)
 
     async def delete(self, group_id: str) -> None:
-        """Delete a group. A deletion that has begun ends even if the caller is cancelled. Raises UnknownGroupError or
-        GroupNotEmptyError."""
+        """Delete a group. A deletion that has begun is finished even if the caller is cancelled. Raises
+        UnknownGroupError or GroupNotEmptyError."""
         deletion = self._deletions.get(group_id)
         if deletion is None:
             deletion = self._loop.create_task(self._delete(self.group(group_id)))
@@ -239,7 +240,8 @@ class Groups:
             del self._deletions[group.group_id]
 
     async def _group_of_type(self, group_id: str, kind: type[_G]) -> _G:
-        """Return a group for members of a kind. A group without members changes its type; its offsets stay.
+        """Return the group, as one for this kind of members (`Coordinator` or `ClassicCoordinator`). A group of the
+        other kind that has no members is changed to this kind, and keeps its offsets.
 
         Raises WrongGroupTypeError, or the errors of a new group.
         """
@@ -263,7 +265,7 @@ class Groups:
         return changed
 
     async def _group_or_new(self, group_id: str, kind: type[_G]) -> AnyGroup:
-        """Return a group of whatever type, or a new one of this kind, which is not among the groups yet."""
+        """Return the group of this id, of either kind, or a new one of this kind, which is not among the groups yet."""
         while (deletion := self._deletions.get(group_id)) is not None:
             await asyncio.wait([deletion])
         found = self._groups.get(group_id)

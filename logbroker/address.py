@@ -95,7 +95,7 @@ def _check_host(host: str) -> None:
             raise ValueError(f"has a host that is not an IPv4 address: give HOST:PORT, such as {EXAMPLE}") from None
     elif len(host) > _MAX_NAME_CHARACTERS or not all(map(_LABEL.fullmatch, host.removesuffix(".").split("."))):
         raise ValueError(
-            "has a host that is not a host name: letters, digits, hyphens and dots are allowed:"
+            "has a host that is not a host name (letters, digits, hyphens, underscores and dots):"
             f" give HOST:PORT, such as {EXAMPLE}"
         )
 

@@ -1,4 +1,4 @@
 """Partition logs on disk. Synchronous: no asyncio, no network.
 
-It knows the record format and the files. Begin with `partition_log`.
+It imports only packages of level 0 of docs/ARCHITECTURE.md, such as `record` and `errors`. Begin with `partition_log`.
 """

@@ -1,5 +1,5 @@
-"""The shell around the machine of a classic group: requests wait here for the answers of the machine, which are given
-once the changes that they report are synced."""
+"""The coordinator of a classic group, around its state machine (`group`). Requests wait here for the answers of the
+state machine, which are given once the changes that they report are synced."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ClassicCoordinator(GroupShell[ClassicGroup]):
     def join(self, join: ClassicJoin) -> asyncio.Future[ClassicJoined]:
         """Let a member join the next generation. The future completes when the generation begins.
 
-        Raises the errors of the machine at once, or through the future.
+        Raises the errors of the state machine at once, or through the future.
         """
         ticket, future = self._new_ticket()
         self.machine.join(join, ticket, self._loop.time())
@@ -64,9 +64,10 @@ class ClassicCoordinator(GroupShell[ClassicGroup]):
         protocol: str | None,
         assignments: Mapping[str, bytes],
     ) -> asyncio.Future[ClassicSynced]:
-        """Take the leader's assignment, or ask for one's own. The future completes when it is there.
+        """Take the leader's assignments, or ask for that of another member. The future completes when the member's own
+        assignment is there.
 
-        Raises the errors of the machine at once, or through the future.
+        Raises the errors of the state machine at once, or through the future.
         """
         ticket, future = self._new_ticket()
         self.machine.sync(
@@ -75,7 +76,7 @@ class ClassicCoordinator(GroupShell[ClassicGroup]):
         return self._awaiting(ticket, future)
 
     def heartbeat(self, member_id: str, instance_id: str, generation: int) -> None:
-        """Note that a member was heard from. Raises the errors of the machine."""
+        """Note that a member was heard from. Raises the errors of the state machine."""
         self._check_running()
         self.machine.heartbeat(member_id, instance_id, generation, self._loop.time())
 
@@ -121,7 +122,8 @@ class ClassicCoordinator(GroupShell[ClassicGroup]):
         return super().is_active or self.machine.has_pending
 
     def stop_waiting(self) -> None:
-        """Answer all who wait, and let nobody wait any more, because the broker stops. Members are expected back."""
+        """Refuse all requests that wait, and later ones, because the broker stops. Members stay: they come back after
+        the restart."""
         self.freeze()
         self._refuse_all(_stopping())
 

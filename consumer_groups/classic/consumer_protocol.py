@@ -1,5 +1,5 @@
 """The data that consumers exchange through a classic group: topics and partitions. Connect's and other kinds of members
-have data of their own. Only reports read it; data that cannot be read counts as empty."""
+have data of their own. Reports and OffsetDelete read it; data that cannot be read counts as empty."""
 
 from __future__ import annotations
 

@@ -1,31 +1,34 @@
-"""The machine of one classic group: decides who belongs to which generation.
+"""The state machine of one classic group: decides which members belong to which generation.
 
-It has no I/O and no clock; a shell passes inputs and carries out the outputs. A generation is a set of members with a
-leader. In each, the leader assigns the partitions, and the machine passes the assignment on without reading it.
+It does no I/O and reads no clock; `classic_coordinator` passes the inputs and carries out the outputs. A generation is
+a set of members with a leader. The leader assigns the partitions, and the state machine passes the assignment on
+without reading it.
 
 state        meaning                                          left when
 EMPTY        no members                                       a member joins
 PREPARING    a new generation waits for all to join           all have joined, or the rebalance timeout is over
-COMPLETING   a generation waits for its leader's assignment   it comes, a member is lost, or one joins
-STABLE       all members may have their assignment            a member is lost, or joins with other protocols
+COMPLETING   a generation waits for its leader's assignment   it comes, a member is lost, or a new one joins
+STABLE       all members may have their assignment            a member is lost, a new one joins, or one joins again
+                                                              that is the leader or has other protocols
 
-A group begins with a delay, which further members prolong, so that members that start together make one generation.
+When a member joins an empty group, the generation begins after a delay. It is prolonged while further members join, so
+that members that start together make one generation.
 
 Why two members that follow the protocol never read the same partition, and an old one commits nothing:
 
-1. A generation begins when each of its members has joined, and so has given up what it must, or is static and keeps its
-   place. A member that has not joined in time is not a member of it.
-2. Commits, heartbeats and assignments name their generation and member, and are refused if the generation is not the
-   present one, or the member no member. Generations only grow.
-3. Answers are given only after the rows of their step are durable. What is stored is a whole generation: when it
-   begins, and when it is assigned. So after a restart the group is in the last generation that any member knows, with
-   all its members; those that were lost meanwhile are lost once more, after their session timeout.
+1. A generation begins when each of its members has joined, and so has given up the partitions that it must, or is
+   static and keeps its place. A member that has not joined in time, and is not static, does not belong to it.
+2. Commits, heartbeats and assignments name their generation and member. They are refused if the generation is not the
+   present one, or if the group has no such member. The numbers of generations only grow.
+3. Answers are given only after the rows of their step are durable. A generation is stored as a whole when it begins,
+   and when it is assigned. So after a restart the group is in the last generation that any member knows, with all its
+   members. Those that were lost before are removed once more, after their session timeout.
 
-Why nobody waits forever: a join waits until the rebalance timeout, a request for the assignment until the leader's, or
-until a rebalance, which begins at the latest when the leader's session is over, or when it asks for no assignment for
-the rebalance timeout.
+Why no request waits forever: a join waits for the rebalance timeout at most. A sync waits until the leader sends its
+assignments, or until the next rebalance. That begins at the latest when the session of the leader has timed out, or
+when the leader has sent no sync for the rebalance timeout.
 
-`now` is in monotonic seconds. A ticket is the shell's number for a request that gets its answer later.
+`now` is in monotonic seconds. A ticket is the coordinator's number for a request that gets its answer later.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ from logbroker.group_runtime.deadline_heap import NEVER, DeadlineHeap
 
 
 class ClassicState(enum.Enum):
-    """The values are Kafka's names."""
+    """The state of a group. The values are Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -80,7 +83,7 @@ class ClassicState(enum.Enum):
 
 
 class ClassicGroup:
-    """The machine of one group. Errors are raised before anything is changed."""
+    """The state machine of one group. Errors are raised before anything is changed."""
 
     def __init__(
         self,
@@ -107,14 +110,14 @@ class ClassicGroup:
         self._statics: dict[str, ClassicMember] = {}
         """Members by their instance ids."""
         self._pending: dict[str, PendingMember] = {}
-        """Ids that were given out, with which nobody has joined yet."""
+        """Clients that were given a member id, and have not joined yet, by these ids."""
         self._supporters: Counter[str] = Counter()
         """Number of members that have each protocol."""
         self._unsynced: set[str] = set()
         """Members of the generation that have not asked for their assignment yet."""
         self._joins_end_at = self._syncs_end_at = NEVER
         self._is_initial = False
-        """Whether the group has just begun, and waits for further members in any case."""
+        """Whether the group was empty, and now waits for further members even if all have joined."""
         self._has_newcomer = False
         """Whether a member has come since this wait began."""
         self._initial_left_seconds = 0.0
@@ -125,7 +128,7 @@ class ClassicGroup:
         self._answers: list[tuple[int, ClassicAnswer]] = []
 
     def load(self, rows: Mapping[bytes, bytes], now: float) -> None:
-        """Load the rows that an earlier broker stored into a new machine. Sessions begin `now`.
+        """Load stored rows into a new state machine. The sessions of the members begin `now`.
 
         Raises CorruptLogError.
         """
@@ -171,7 +174,8 @@ class ClassicGroup:
         return self._deadlines.is_due(now) or min(self._joins_end_at, self._syncs_end_at) <= now
 
     def check_commit(self, member_id: str, instance_id: str, generation: int, now: float) -> None:
-        """Note that a member was heard from by a commit. A program that is no member names no generation.
+        """Check a commit, and note that its member was heard from. A program that is not a member names no generation
+        (-1).
 
         Raises IllegalGenerationError, UnknownMemberError, FencedInstanceIdError or RebalanceInProgressError if it may
         not commit.
@@ -232,7 +236,7 @@ class ClassicGroup:
         ticket: int,
         now: float,
     ) -> None:
-        """Give a member its assignment; the leader brings those of all. The answer is ClassicSynced, or an error.
+        """Give a member its assignment; the leader sends those of all. The answer is ClassicSynced, or an error.
 
         Raises IllegalGenerationError, UnknownMemberError, FencedInstanceIdError, InconsistentProtocolError,
         RebalanceInProgressError or GroupFullError.
@@ -291,7 +295,7 @@ class ClassicGroup:
         """Note that a program that is not a member changes the group's offsets. Raises GroupNotEmptyError."""
         if self._members:
             raise GroupNotEmptyError(
-                f"the group has members ({len(self._members)}): stop them, or wait until their time is over"
+                f"the group has members ({len(self._members)}): stop them, or wait until their sessions have timed out"
             )
         self._store()
 
@@ -359,8 +363,8 @@ class ClassicGroup:
         self._rebalance(now)
 
     def _replace(self, old: ClassicMember, join: ClassicJoin, ticket: int, now: float) -> None:
-        """Give the place of a static member to who comes with its instance id. If that changes nothing for the others,
-        the generation goes on."""
+        """Give the place of a static member to the client that joins with its instance id. If that changes nothing for
+        the others, the generation goes on."""
         self._check_growth(size_bytes(join, old.assignment) - old.size_bytes)
         fenced = FencedInstanceIdError(f"another member has the instance id {quoted(join.instance_id)} by now")
         for waiting in (old.join_ticket, old.sync_ticket):
@@ -381,7 +385,8 @@ class ClassicGroup:
             self._store()
             joined = self._joined(member, with_members=was_leader and join.may_skip_assignment)
             if not join.may_skip_assignment:
-                # It must not take itself for the leader, who would assign a generation that is assigned already.
+                # The client must not learn that it is the leader: it would assign a generation that is assigned
+                # already.
                 joined = msgspec.structs.replace(joined, leader_id=leader_before)
             elif was_leader:
                 joined = msgspec.structs.replace(joined, skip_assignment=True)
@@ -391,7 +396,7 @@ class ClassicGroup:
             self._rebalance(now)
 
     def _rebalance(self, now: float) -> None:
-        """Begin another generation, or see whether all have joined the one that begins."""
+        """Begin to prepare a generation, or complete the one in preparation if all have joined."""
         if self.state is ClassicState.PREPARING:
             self._complete_if_all_joined(now)
         else:
@@ -478,7 +483,7 @@ class ClassicGroup:
     # --- members -----------------------------------------------------------------------------------------------------
 
     def _member(self, member_id: str, instance_id: str) -> ClassicMember:
-        """Return a member that names itself. Raises UnknownMemberError or FencedInstanceIdError."""
+        """Return the member that a request names. Raises UnknownMemberError or FencedInstanceIdError."""
         if instance_id:
             holder = self._statics.get(instance_id)
             if holder is None:
@@ -595,7 +600,7 @@ class ClassicGroup:
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def _store(self) -> None:
-        """Store the group as it is now, at the beginning of a generation, or with its assignment."""
+        """Put the rows of the group as it is now into the outputs."""
         self._rows[HEADER_ROW] = classic_group_row(
             generation=self.generation,
             protocol_type=self.protocol_type,

@@ -11,7 +11,7 @@ from logbroker.consumer_groups.classic.rows import ClassicMemberRow, classic_mem
 from logbroker.group_runtime.deadline_heap import NEVER
 
 NEW_MEMBER_SECONDS: Final = 300.0
-"""How long a member's first join may wait. Nothing is heard of its client meanwhile, which may be gone."""
+"""How long a member's first join may wait. Its client sends nothing meanwhile, and may be gone."""
 MEMBER_BYTES: Final = 2048
 """Memory of a member without its data."""
 MAX_GROUP_BYTES: Final = 16 * 1024 * 1024
@@ -40,7 +40,7 @@ class ClassicMember:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an answer to the member is outstanding, so that nothing can be heard of it."""
+        """Whether the member waits for an answer, and so sends nothing."""
         return self.join_ticket is not None or self.sync_ticket is not None
 
     @property
@@ -71,7 +71,7 @@ class ClassicMember:
 
 
 class PendingMember:
-    """A member id that was given out, with which the client is about to join."""
+    """A client that was given a member id, and is about to join with it."""
 
     __slots__ = ("expires_at", "member_id")
 
@@ -116,7 +116,8 @@ class MemberBudget:
         self.used_bytes = 0
 
     def check(self, group_bytes: int, growth_bytes: int) -> None:
-        """Raise GroupFullError if the members of a group, which take `group_bytes`, may not take so much more."""
+        """Raise GroupFullError if the members of a group, which take `group_bytes`, may not take `growth_bytes`
+        more."""
         if growth_bytes <= 0:
             return
         if group_bytes + growth_bytes > self.max_group_bytes:

@@ -1,4 +1,4 @@
-"""Inputs and outputs of the machine of a classic group."""
+"""Inputs and outputs of the state machine of a classic group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ClassicJoin(msgspec.Struct, frozen=True, kw_only=True):
     new_member_id: str
     """The id that the member gets if it has none. Never given out before."""
     instance_id: str = ""
-    """If not empty, the member is static: who comes with the same instance id takes its place."""
+    """If not empty, the member is static: a client that joins with the same instance id takes its place."""
     client_id: str = ""
     client_host: str = ""
     protocol_type: str
@@ -33,9 +33,9 @@ class ClassicJoin(msgspec.Struct, frozen=True, kw_only=True):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     requires_known_id: bool = True
-    """Whether the client takes MemberIdRequiredError for an answer."""
+    """Whether a client without a member id is given one first, by MemberIdRequiredError, and must join with it."""
     may_skip_assignment: bool = True
-    """Whether the client knows that a leader may have nothing to assign."""
+    """Whether the client understands `skip_assignment` in the answer."""
 
     def check(self) -> None:
         """Raise InvalidSessionTimeoutError or InvalidRequestError if a field is out of bounds."""
@@ -58,7 +58,7 @@ def member_id_of(prefix: str, unique: str) -> str:
 
 
 class ClassicJoined(msgspec.Struct, frozen=True):
-    """The member belongs to a generation of the group."""
+    """The answer to a join: the member belongs to this generation of the group."""
 
     member_id: str
     generation: int
@@ -69,11 +69,11 @@ class ClassicJoined(msgspec.Struct, frozen=True):
     members: list[tuple[str, str, bytes]]
     """For the leader: id, instance id and data of each member; for others, empty."""
     skip_assignment: bool = False
-    """Whether the leader finds its group assigned, and shall not assign it again."""
+    """Whether the generation is assigned already, so that the leader must not assign it again."""
 
 
 class ClassicSynced(msgspec.Struct, frozen=True):
-    """The leader's assignment for the member."""
+    """The answer to a sync: the leader's assignment for the member."""
 
     protocol_type: str
     protocol: str

@@ -7,8 +7,8 @@
     member   b"m" + member id (UTF-8)   2, instance id, client id, client host, session timeout ms, rebalance timeout
                                         ms, protocols with the member's data: [name, data] each, assignment
 
-The layouts of version 1 belong to the groups of other consumers, see `consumer_groups.rows`: of a group without
-members, only the header differs, so such a group may change its type.
+The layouts of version 1 belong to the groups of gRPC consumers, see `consumer_groups.rows`. While a group has no
+members, the two kinds of groups differ only in the header, so such a group may change its type.
 """
 
 from __future__ import annotations

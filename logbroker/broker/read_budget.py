@@ -24,7 +24,8 @@ class ReadBudget:
 
     def __init__(self, total_bytes: int, wait_seconds: float) -> None:
         self._wait_seconds = wait_seconds
-        # At least 1: with a limit of 0 bytes, a larger response still fits when nothing else is in flight.
+        # At least 1, so that with a limit of 0 bytes a response above MIN_RESPONSE_BYTES still fits when nothing else
+        # is in flight.
         self._free_bytes = max(total_bytes, 1)
         """Free bytes. May be negative: a batch larger than the free bytes cannot be cut, and responses of up to
         MIN_RESPONSE_BYTES are always allowed."""

@@ -139,7 +139,7 @@ def with_configs(topic: Topic, set_: Mapping[str, str], unset: Sequence[str], de
 
 
 def check_growth(topic: Topic, partitions: int) -> None:
-    """Raise InvalidPartitionsError unless the count is above the current one, or if the generations would then keep
+    """Raise InvalidPartitionsError if the count is not above the current one, or if the generations would then keep
     more than MAX_START_OFFSETS offsets. Raise FixedTopicError if the topic has bands."""
     if topic.config.priority_bands:
         raise FixedTopicError(

@@ -23,7 +23,7 @@ from logbroker.types import TopicId, topic_id_text
 NODE_ID: Final = 1
 """Id of the only broker of the cluster."""
 
-# Error codes of the protocol that no exception stands for.
+# Error codes of the protocol that the APIs use by number.
 REQUEST_TIMED_OUT: Final = 7
 INVALID_TOPIC: Final = 17
 INVALID_REQUIRED_ACKS: Final = 21
@@ -57,11 +57,12 @@ class Node:
         self.engine = broker.engine
         self.cluster_id = cluster_id
         self.advertised = advertised
-        """The address that clients are told; None: the one that they have connected to."""
+        """The address that clients are told to connect to. None: they are told the one that they have connected to."""
         self.announced: Mapping[int, Served] = {}
         """The APIs, by their keys."""
         self.long_parse = asyncio.Semaphore(1)
-        """Held while a large request is parsed in a thread: it may take many times its size."""
+        """Held while a large request is parsed in a thread: one at a time, because parsing may take many times its size
+        in memory."""
         self.log_dir = os.path.abspath(broker.config.data_dir)
         """The data directory. Made absolute at the start: the working directory may change later."""
         self.fetch_sessions = FetchSessions()
@@ -69,7 +70,8 @@ class Node:
         self._waiting: set[asyncio.Event] = set()
 
     def begin_stop(self) -> None:
-        """Wake the requests that wait for records: they answer with what they have."""
+        """End the waits of requests. A Fetch answers with what it has, and a request that waits for its group gets an
+        error."""
         self.is_stopping = True
         for wake in self._waiting:
             wake.set()
@@ -106,11 +108,11 @@ class Call:
         """The address that the client has connected to."""
         self.pace = Pace()
         self.steps = 0
-        """How long the lists of the request and the answer are, in steps of a `Pace`."""
+        """Steps of a `Pace` that the call has taken. They tell how long the lists of the request and the answer are."""
         self.placed: Callable[[], None] = _nothing
-        """Lets the next request of the connection begin. Called when this one can no longer be overtaken."""
+        """Lets a Produce that follows this request begin. Called when nothing can overtake this request any more."""
         self.let_go: Callable[[], None] = _nothing
-        """Gives the memory of the request back. Called once it is read, before a long wait."""
+        """Releases the memory of the request. A handler calls it before a long wait, once the request is read."""
         self.peer = ""
         """The host that the client has connected from."""
         self.held_bytes = 0
@@ -156,10 +158,11 @@ class Served:
     announced_from: int | None = None
     """First version to announce, if it is below those that are served."""
     is_appending: bool = False
-    """Whether it reads its request itself, and may begin before earlier requests of the connection are answered, once
-    they are `placed`."""
+    """Whether the API parses its request itself. Its request may begin before earlier requests of the connection are
+    answered, once the one before it is `placed`."""
     is_waiting: bool = False
-    """Whether it only waits and reads, so that it may end when its connection does."""
+    """Whether its request may wait for long. Such a request is `placed` when it begins, and is cancelled when its
+    connection is lost."""
 
     @property
     def least_announced(self) -> int:
@@ -167,7 +170,7 @@ class Served:
 
 
 def served(api: Api, first: int, last: int, handle: Handler, **ways: Any) -> Served:
-    """Register an API in some versions, including the last one."""
+    """Register an API in the versions from `first` to `last`, both included."""
     return Served(api=api, versions=range(first, last + 1), handle=handle, **ways)
 
 
@@ -177,7 +180,7 @@ class _HasEpoch(Protocol):
 
 
 def epoch_fault(facts: _HasEpoch, current_leader_epoch: int) -> int:
-    """Return the error code for a client's idea of the present leader epoch; 0: it is right, or was not told."""
+    """Return the error code for the present leader epoch as the client knows it; 0: it is right, or was not sent."""
     if current_leader_epoch in (-1, facts.leader_epoch):
         return 0
     return FENCED_LEADER_EPOCH if current_leader_epoch < facts.leader_epoch else UNKNOWN_LEADER_EPOCH
@@ -217,7 +220,7 @@ def check_assignments(assignments: Iterable[Sequence[int]]) -> None:
 
 
 class AssignmentError(InvalidRequestError):
-    """Partitions were assigned to nodes that do not exist, or are not the ones to be made.
+    """Partitions were assigned to nodes that do not exist, or other partitions than the new ones were assigned.
 
     Assign each partition to the one node, or give the number of partitions instead.
     """

@@ -1,7 +1,7 @@
 """Configs as Kafka's admin APIs show and change them: entries with their sources, and changes of topics.
 
 Two kinds of resources have configs here. A topic has its configs, which may be altered. The broker, named by the id of
-the node, has its settings, which are read from its file at a start: they are only described.
+the node, has its settings. They are read from its file at a start, so they can be described, but not altered.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def source_of(topic: Topic, name: str, broker: BrokerConfig) -> int:
 def _entry(
     setting: DescribedSetting, values: Sequence[tuple[str, int]], wanted: WantedConfigs, *, read_only: bool
 ) -> DescribeConfigsResponseResourceResult:
-    """Return an entry; `values` are the values and their sources, of which the last one counts."""
+    """Return an entry. `values` has the values of the config with their sources; the last one is in effect."""
     value, source = values[-1]
     return DescribeConfigsResponseResourceResult(
         name=setting.name,
@@ -149,7 +149,7 @@ def topic_named(call: Call, name: str) -> Topic:
 
 def unknown_type(resource_type: int) -> InvalidRequestError:
     """Return the error for a type of resource that has no configs here."""
-    return InvalidRequestError(f"resources of type {resource_type} have no configs here; topics ({TOPIC}) have")
+    return InvalidRequestError(f"resources of type {resource_type} have no configs; name a topic ({TOPIC})")
 
 
 # --- alterations ---

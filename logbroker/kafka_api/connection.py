@@ -1,20 +1,22 @@
 """One connection of a Kafka client: requests in, answers out, in the same order.
 
 A request is a length (int32), a header and a message. Several requests are in flight at once. Each runs in a task of
-its own, and its answer waits until all earlier ones are sent. A Produce begins when the request before it can no longer
-be overtaken, so batches keep their order: a Produce when its append has begun, a Fetch when it has begun, any other
-when it is done. Every other request begins when all earlier ones are answered. So it sees what they did, and for a
-client that reads no answers the broker holds one large answer at most.
+its own, and its answer waits until all earlier ones are sent. A Produce begins when the request before it is *placed*:
+from then on, nothing can overtake that request. So batches keep their order. A Produce is placed when its append has
+begun; a Fetch, JoinGroup or SyncGroup, when it has begun; any other request, when it is done. A request other than
+Produce begins when all earlier ones are answered. So it sees the effects of all earlier ones, and a client that reads
+no answers costs the broker at most one large answer.
 
 Reading pauses while
 - the connection has MAX_REQUESTS requests in flight, or MAX_REQUEST_BYTES of them,
 - there is no room for the next request in the memory that all connections share (`request_memory`), or
-- the client does not read its answers: they count in the read budget until they have left.
+- the client does not read its answers. The answers count in the read budget until they are sent.
 
 Data that is not a Kafka request ends the connection, with one line in the log. So does a client that stops in the
 middle of a request, or reads none of its answers, for too long. A client that has closed its side for writing still
-gets the answers to all whole requests. When a connection is lost, a waiting read ends, too. A
-Produce that was taken off the wire, and any other request that has begun, is carried out; the others are dropped.
+gets the answers to all whole requests. When a connection is lost, a Fetch, JoinGroup or SyncGroup that has begun stops
+waiting. A Produce that was taken off the wire, and any other request that has begun, is carried out. All other requests
+are dropped.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ STALL_SECONDS: Final = 60.0
 """How long a client may read none of the answers that wait for it."""
 REQUEST_SECONDS: Final = 30.0
 LEAST_BYTES_PER_SECOND: Final = 64 * 1024
-"""A request must arrive within REQUEST_SECONDS, plus one second for each so many bytes of its size."""
+"""A request of n bytes must arrive within REQUEST_SECONDS + n / LEAST_BYTES_PER_SECOND seconds."""
 COPIED_BYTES: Final = 4096
 _LENGTH_BYTES: Final = 4
 
@@ -107,7 +109,7 @@ class KafkaConnection(asyncio.Protocol):
         """Bytes that were received and do not belong to a request in flight."""
         self._chunk_bytes = 0
         self._wanted_bytes = _LENGTH_BYTES
-        """How many of these bytes are needed to go on."""
+        """How many of these bytes must be there before the next step of parsing."""
         self._taken_bytes = 0
         """Memory that was taken for the request that is being received."""
         self._asked_bytes = 0
@@ -255,7 +257,7 @@ class KafkaConnection(asyncio.Protocol):
         if not self._taken_bytes:
             self._memory.hold(size_bytes)
         self._taken_bytes = 0
-        # A large request is not copied; a small one must not keep the rest.
+        # A large request is not copied. A small one is copied, so that it does not keep the whole buffer in memory.
         frame = memoryview(data)[begin_at:end] if 2 * size_bytes > len(data) else bytes(data[begin_at:end])
         try:
             call, served = begin(self._listening.node, frame, self._local)
@@ -418,7 +420,7 @@ class KafkaConnection(asyncio.Protocol):
 
 
 def _local_address(name: Any) -> Address:
-    """Return the address of a socket's end, for clients to connect to."""
+    """Return the broker's own address of this connection, to which clients can connect; empty if it is not TCP."""
     if not isinstance(name, tuple):
         return Address("", 0)
     host = str(name[0]).partition("%")[0].removeprefix("::ffff:")

@@ -1,7 +1,8 @@
 """Finds the API of a request, and turns the request into its answer.
 
-A request in a version that is not served, or of an API that is not, is refused (`refusal`). The connection ends only
-if the bytes are no request, or the answer cannot be written: the protocol's definitions here lack the API.
+A request of an API, or in a version, that is not served is answered with UNSUPPORTED_VERSION (`refusal`). The
+connection ends if the bytes are not a request, or if there is no such answer: `kafka_wire` does not know the API, or
+the request is a Produce.
 """
 
 from __future__ import annotations

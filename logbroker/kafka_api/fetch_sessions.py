@@ -5,13 +5,14 @@ it lists the partitions that are new or have another offset, and those to forget
 news alone: records, another high watermark or log start offset, or an error. So a client that reads many quiet
 partitions sends and gets little.
 
-Both count the requests of a session (its epoch). A request with another epoch than the one expected is refused, since
-one side has missed something; the client then begins a new session. An incremental answer is correct only if the
-session never forgets a partition that the client has not told it to forget.
+Client and broker both count the requests of a session; the count is the *epoch* of the session. A request with another
+epoch than the expected one is refused, since one side has missed something. The client then begins a new session. A
+session forgets a partition only if the client says so, because the client takes a partition that is missing from an
+incremental answer for one without news.
 
-There is a bound on sessions and on the partitions in all of them, and names that no topic can have, which may be long,
-are not remembered. A new session takes the place of one that was not
-used for EVICTION_SECONDS or else, as in Kafka, of one that is older than that and has fewer partitions. If there is
+The number of sessions, and that of the partitions in all of them, are bounded. A request with a name that no topic can
+have gets no session, because such a name may be long. A new session takes the place of one that was not used for
+EVICTION_SECONDS or else, as in Kafka, of one that began longer ago than that and has fewer partitions. If there is
 none, the client gets no session, and goes on with full requests.
 """
 
@@ -30,8 +31,8 @@ INVALID_FETCH_SESSION_EPOCH: Final = 71
 FETCH_SESSION_TOPIC_ID_ERROR: Final = 106
 MAX_SESSIONS: Final = 1000
 MAX_PARTITIONS: Final = 100_000
-"""Maximum number of partitions in all sessions together: 40 MB, or 70 MB where each has a topic of its own, whose name
-is as long as can be."""
+"""Maximum number of partitions in all sessions together. They take 40 MB, or 70 MB if each has a topic of its own with
+a name of the maximum length."""
 EVICTION_SECONDS: Final = 120.0
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -62,10 +63,10 @@ class _Entry:
         self.wish = wish
         """The last request of the client for the partition."""
         self.high_watermark = self.log_start_offset = -1
-        """The last answer to the client; -1: the next one must be sent in any case."""
+        """The values of the last answer to the client; -1: the next answer must be sent in any case."""
 
     def has_news(self, answer: FetchResponsePartitionData) -> bool:
-        """Return whether the client must get an answer, and remember what it tells."""
+        """Return whether the client must get this answer, and remember its offsets."""
         has_news = (
             bool(answer.records)
             or answer.error_code != 0
@@ -151,7 +152,7 @@ class Exchange:
         self._by_id = by_id
 
     def answered(self, answers: Mapping[PartitionName, FetchResponsePartitionData], now: float) -> Told:
-        """Return what the client gets of the answers for all partitions."""
+        """Return the response: of the answers for all partitions, those that the client gets."""
         session = self._session
         if session is None:
             session_id = NO_SESSION
@@ -234,7 +235,7 @@ class FetchSessions:
         *,
         by_id: bool,
     ) -> int:
-        """Begin a session whose client gets all these answers; return its id, or NO_SESSION if there is no room."""
+        """Begin a session; its client gets all these answers. Return its id, or NO_SESSION if there is no room."""
         if not _can_be_kept(wishes, by_id=by_id):
             return NO_SESSION
         while len(self._sessions) >= self._max_sessions or self._partitions + len(wishes) > self._max_partitions:
@@ -252,7 +253,7 @@ class FetchSessions:
         return session_id
 
     def _to_evict(self, size: int, now: float) -> _Session | None:
-        """Return the session that gives way to one with so many partitions."""
+        """Return the session that gives way to a new one with `size` partitions; None: no session does."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now - oldest.used_at > EVICTION_SECONDS:
             return oldest

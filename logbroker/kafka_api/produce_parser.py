@@ -32,7 +32,8 @@ from logbroker.pacing import Steps
 FIRST_FLEXIBLE: Final = 9
 FIRST_WITH_IDS: Final = 13
 MAX_TAGS_BYTES: Final = 16 * 1024
-"""Maximum size of tagged fields in one place. No version has one; skipping many takes long."""
+"""Maximum size of tagged fields in one place. No version defines one, and skipping many
+takes long."""
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
 _INT32: Final = struct.Struct(">i")
 _STEPS_AT_ONCE: Final = 64

@@ -1,8 +1,8 @@
-"""The answer to a request in a version that is not served, or of an API that is not: UNSUPPORTED_VERSION. Pure.
+"""The answer UNSUPPORTED_VERSION, to a request of an API, or in a version, that is not served. Pure.
 
 The request cannot be read, so the answer is made from its API and version alone. It is written in the version that was
-asked for, or the nearest one that can be written. If it has no error code for the whole, it names one item without a
-name that has failed: an empty list would look like success.
+asked for, or the nearest one that can be written. If the response has no error code of its own, it lists one failed
+item with an empty name: an empty list would look like success.
 
 Produce gets no such answer. A producer with acks=0 expects none, and would take it for the answer to another request.
 """

@@ -21,11 +21,11 @@ class RequestMemory:
     def __init__(self, total_bytes: int) -> None:
         self._total_bytes = max(total_bytes, 1)
         self.free_bytes = self._total_bytes
-        """Free bytes; may be negative, by small requests and by one request that is larger than all memory."""
+        """Free bytes. Negative if small requests, or one request that is larger than all memory, have taken more."""
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
     def take(self, size_bytes: int, granted: Callable[[], None]) -> bool:
-        """Take memory, and return True. If there is no room, return False, and call `granted` when it was taken."""
+        """Take memory, and return True. If there is no room, return False, and call `granted` once it is taken."""
         if not self._waiting and self._has_room(size_bytes):
             self.free_bytes -= size_bytes
             return True

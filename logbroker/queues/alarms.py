@@ -18,7 +18,8 @@ _log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 10.0
 CHECK_SHARE: Final = 0.01
-"""Maximum share of the time that checks take. Each check examines all held lanes."""
+"""Maximum share of the time that checks take. Each check examines all held lanes, all long lanes, and the oldest
+record of each partition."""
 MAX_LINES: Final = 20
 """Maximum number of log lines that one check writes."""
 

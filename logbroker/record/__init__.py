@@ -1,4 +1,4 @@
 """Record batches and records: the codec, headers, keys. Pure, and fast.
 
-It knows errors and types only. Begin with `codec`.
+It imports only `errors` and `texts`. Begin with `codec`.
 """

@@ -1,4 +1,5 @@
 """The metadata store, and the file of numbers that must never repeat.
 
-It knows the files. Begin with `metadata_store`.
+It imports only `errors`, `private_files` and the file access of `storage` (`files`, `handles`, `system_calls`). Begin
+with `metadata_store`.
 """

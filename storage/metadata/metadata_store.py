@@ -467,8 +467,8 @@ def _check_kind(path: Path, kind: int, name: str, advice: str) -> int:
 
 
 def _cannot_look_at(path: Path, error: OSError) -> DataDirError:
-    """Return the error for a path of which nobody can say whether anything is there. It may be a sound store, so the
-    advice is never to restore a backup."""
+    """Return the error for a path of which nobody can say whether anything is there. A sound store may be
+    there, so the error does not advise to restore a backup."""
     advice = advice_for(error.errno or 0) or "check the disk"
     return DataDirError(f"cannot look for the metadata store at {path}: {reason_of(error)}; {advice}")
 
@@ -499,7 +499,7 @@ def _checked(path: Path, table: str, key: bytes, stored: bytes) -> bytes:
     if len(stored) < _CRC_BYTES or _crc(key, value) != stored[-_CRC_BYTES:]:
         raise CorruptLogError(
             f"{path}: the row of key {key.hex()} in table {table} is damaged, in its key or in its value; restore a"
-            " backup of it (logbroker meta restore)"
+            " backup of the store (logbroker meta restore)"
         )
     return value
 

@@ -161,8 +161,8 @@ class LocalEngine:
         offset = log.high_watermark if before_offset == UP_TO_HIGH_WATERMARK else before_offset
         if not 0 <= offset <= log.high_watermark:
             raise OffsetOutOfRangeError(
-                f"records of {found.name} can be deleted below an offset of at most {log.high_watermark}, the high"
-                f" watermark, not {offset}"
+                f"records of {found.name} cannot be deleted below offset {offset}: give an offset from 0 to"
+                f" {log.high_watermark}, the high watermark"
             )
         await self._deletion.delete_below(found, offset)
         self._partitions.get(topic_id, partition)  # The topic may have been deleted meanwhile.

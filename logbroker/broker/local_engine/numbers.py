@@ -83,8 +83,8 @@ class Issued:
 
         Raises StorageFailedError, OverloadedError, DiskFullError or TooManyOpenFilesError.
         """
-        # The task ends even if the caller is cancelled: a thread that still writes must not replace a higher end by a
-        # lower one.
+        # The task runs to its end even if the caller is cancelled. Otherwise its thread could still write a lower end
+        # after a later call has written a higher one.
         task = asyncio.create_task(self._raise_to(receipts, producer_ids))
         self._running.add(task)
         task.add_done_callback(self._ended)

@@ -79,7 +79,8 @@ class Partition:
         self.listeners: set[Listener] = set()
         self.closed = False
         self.removing = asyncio.Lock()
-        """Lock that is held while files are removed. After the removal, a path may belong to a new topic of the same
+        """Lock that is held while segment files are removed (retention, deletion of records), and while the partition
+        of a deleted topic is closed. So nothing removes files by a path that already belongs to a new topic of the same
         name."""
         self._pool = pool
         self._failure = failure

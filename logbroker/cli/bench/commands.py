@@ -83,7 +83,7 @@ def bench(context: click.Context) -> None:
     """
     context.with_resource(
         stops_are_interrupts(Interrupter(CLEAN_UP_SECONDS))
-    )  # A stop, too, ends the broker and removes its directory.
+    )  # SIGTERM and SIGHUP, like Ctrl-C, end the broker and remove its directory.
 
 
 @bench.command()
@@ -279,8 +279,8 @@ def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
     default=(0.0, 64.0),
     multiple=True,
     metavar="MIB",
-    help="MiB appended before the kill. If the broker stores recovery points during the appends, less than this lies"
-    " after the last ones; the row shows how much. Repeatable.",
+    help="MiB to append before the kill. The broker may store recovery points meanwhile; recovery then reads less than"
+    " this. The row shows how much. Repeatable.",
 )
 @number_option(
     "--batch-bytes",

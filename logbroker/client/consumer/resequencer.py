@@ -7,9 +7,10 @@ became known.
 **What a record waits for.** A source whose queue is empty may still bring a record that belongs before the next record
 of the stream. The *watermark* of a source is the highest sequence that it has brought, or that `advance` was given. The
 sequences of a source are expected to ascend, so no record below its watermark is expected. The next record waits for
-the sources whose watermarks are below its sequence, but only until the oldest waiting record arrived `max_wait_seconds`
-ago. So silent sources, however many, delay no record for longer. A record is not late if it arrives within that time
-after the first record that belongs behind it.
+each source that may still bring a record before it: the watermark of the source is lower than the sequence of the
+record, or equal to it if the source became known earlier. The wait ends `max_wait_seconds` after the arrival of the
+oldest waiting record. So silent sources, however many, delay no record for longer. A record is not late if it arrives
+within that time after the first record that belongs behind it.
 
 For a source that is known to have more records, the wait begins when its queue becomes empty. For a source that is new,
 or goes on after a pause, the wait begins when `expect` is called.
@@ -170,7 +171,8 @@ class Resequencer(Generic[R]):
         self._last_batches: list[_Batch] = []
         """Their batches."""
         self._last_since: dict[int, float] = {}
-        """Earlier values of `since`, of the sources that this release has emptied and that have more."""
+        """The values of `since` before the last release, for the sources that it emptied and whose `has_more` is
+        set."""
         self._now = -math.inf
         self._records = self._bytes = 0
 
@@ -340,8 +342,9 @@ class Resequencer(Generic[R]):
         batches: list[_Batch] = []
         since: dict[int, float] = {}
         # The next record of an awaited source comes at or behind the place (watermark, index). `waits_new` is the first
-        # of these places, and `waits_all` the first one of a source that has not been silent for `max_wait_seconds`. A
-        # record before `waits_new` need not wait. A record between the two waits only if it is new (`_is_new`).
+        # of these places. `waits_all` is the first place of a source whose wait began less than `max_wait_seconds` ago
+        # (`since`). A record before `waits_new` is released, and a record behind `waits_all` waits. A record between
+        # the two waits only if it is new (`_is_new`).
         waits_all = waits_new = _END
         for each in awaited.values():
             place: _Place = (each.low, each.index)
@@ -391,8 +394,8 @@ class Resequencer(Generic[R]):
         return taken, late
 
     def put_back(self, count: int) -> None:
-        """Take back the last records of those that the last `take` or `release` returned, because they were not handed
-        on. They count as not released. After `drop`, no record can be put back.
+        """Take back the last `count` of the records that the previous call of `take` or `release` returned, because the
+        caller did not hand them on. They count as not released. After `drop`, no record can be put back.
 
         Raises InvalidRequestError if fewer records were released.
         """
@@ -426,8 +429,8 @@ class Resequencer(Generic[R]):
         return source.batches[0].arrived + self._wait > now and self._oldest() + self._wait > now
 
     def _oldest(self) -> float:
-        """Return the arrival time of the oldest waiting record. Records before it in the merged order do not make it
-        wait for longer."""
+        """Return the arrival time of the oldest waiting record. This time decides even if that record is not the next
+        one: when its wait is over, the records before it are released, too."""
         return min(self._by_index[index].batches[0].arrived for _, index in self._heads)
 
 

@@ -2,7 +2,8 @@
 
 Batches are passed on as they lie in the log; the first one may begin before the requested offset. At least one batch is
 sent, however large, if there is one. Clients may have sessions (`fetch_sessions`), in which they list changes only and
-get news only. There are no transactions: the last stable offset is the high watermark, and no transaction was aborted.
+get news only. There are no transactions: the last stable offset is the high watermark, and no aborted transactions are
+listed.
 
 v4: isolation, and batches of version 2. v5: log start offsets. v7: sessions, and an error for the whole.
 v9: the client's idea of the leader epoch, which is checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH).
@@ -123,7 +124,7 @@ class _Fetch:
         self._max_wait_seconds = min(max(request.max_wait_ms, 0), MAX_WAIT_MS) / 1000
         self._readings: list[_Reading] = []
         self._is_full = False
-        """Whether no more fits: the answer is sent whatever `min_bytes` says."""
+        """Whether nothing more fits into the answer. It is then sent, even if it has fewer than `min_bytes`."""
         self._is_failed = False
 
     async def run(self) -> dict[PartitionName, FetchResponsePartitionData]:

@@ -1,7 +1,7 @@
 """InitProducerId (key 22): an id for an idempotent producer, or a new epoch of the id that it has.
 
-A transactional id is refused (TRANSACTIONAL_ID_AUTHORIZATION_FAILED): clients report that and stop, while they would
-try again for ever after other errors.
+A transactional id is refused (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). Clients report this error and stop; after other
+errors they would try again for ever.
 
 v0: the id and epoch. v1: as v0. v2: flexible. v3: the id and epoch that the producer has. v4 and v5: errors of
 transactions.

@@ -1,9 +1,9 @@
 """ListOffsets (key 2): the earliest or latest offset, the first one at or after a time, or that of the largest time.
 
 Latest (-1) is the high watermark, whatever the isolation: there are no transactions. No log is tiered: the earliest
-offset on this node (-4) is the earliest of all (-2), and there is no offset (-1) of the latest tiered record (-5), nor
-of the earliest that is to be (-6). Special timestamps before their version, and others, are refused
-(UNSUPPORTED_VERSION).
+offset on this node (-4) is the earliest of all (-2). The latest tiered offset (-5) and the earliest one that waits to
+be tiered (-6) do not exist, so the answer is -1. A special timestamp that is unknown, or newer than the version of the
+request, is refused (UNSUPPORTED_VERSION).
 
 v1: one offset instead of a list. v2: isolation, and the throttle time. v4: leader epochs, checked as in Fetch.
 v6: flexible. v7: the largest time (-3). v8: -4. v9: -5. v10: how long to wait for tiered storage. v11: -6.

@@ -6,7 +6,7 @@ the producer learns of it. Requests of one connection are appended in their orde
 gets its first offset again. Transactions are refused (TRANSACTIONAL_ID_AUTHORIZATION_FAILED).
 
 If the broker's memory for appends is full, the answer is NOT_ENOUGH_REPLICAS: nothing was appended, and every client
-sends again. The quota error that stands for it elsewhere makes librdkafka give the records up.
+sends again. Other APIs answer with a quota error in this case, but librdkafka would give the records up after it.
 
 v3: batches of version 2 (v0 to v2 are announced but refused, see ApiVersions). v5: adds the log start offset. v8: error
 messages. v9: flexible. v10: the current leader of a partition that has moved, which never happens. v11 and v12: errors
@@ -120,7 +120,7 @@ async def _outcomes(call: Call, request: ProduceCall) -> Sequence[Appended | Log
         part = appends[len(appended) : len(appended) + APPENDS_AT_ONCE]
         appended += await call.node.engine.append(part)
         await call.step(APPEND_STEPS * len(part))
-    # The first step of the append, which assigns the offsets, runs before anything that waits for this call.
+    # The append assigns the offsets in its first step, which runs before any request that waits for `placed`.
     call.placed()
     appended += await call.node.engine.append(appends[len(appended) :])
     in_order = iter(appended)

@@ -1,7 +1,7 @@
 """Carries out a settlement: acks, then nacks, releases and extensions.
 
-If the settlement has states of sessions or outputs, these and the acks are carried out together: if one of them is
-refused, the whole settlement is refused. Nacks, releases and extensions are refused one by one.
+If the settlement has session states or outputs, they are carried out together with the acks: if one of them is refused,
+the whole settlement is refused. Nacks, releases and extensions are refused one by one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The messages with which a worker introduces itself."""
+"""The message of a worker that connects (`Hello`), the session that it gets, and the bounds of ids and credit."""
 
 from __future__ import annotations
 

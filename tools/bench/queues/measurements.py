@@ -68,7 +68,7 @@ async def drain(setup: Setup, *, ordering: str, keys: int, records: int, workers
 
 async def pipeline(setup: Setup, *, ordering: str, keys: int, records: int, workers: int) -> list[Row]:
     """Measure the records per second that worker processes take, send to another topic, and acknowledge, in one step.
-    The ratio compares with acknowledgements alone, in turn on the same broker."""
+    The ratio compares this with acknowledging alone. The two are measured in turn, on the same broker."""
     alone: list[float] = []
     sent: list[float] = []
     with running_broker(setup, records * (1 + setup.rounds)) as broker:
@@ -193,8 +193,8 @@ async def _block(address: str) -> None:
 
 
 async def restart(setup: Setup, *, records: int, keys: int, acked: int) -> list[Row]:
-    """Measure the time from the exec of a broker that was killed to the first delivery, with `acked` records
-    acknowledged out of order. None of these records may be delivered again."""
+    """Kill the broker, start it again, and measure the time from this start to the first delivery. Before the kill,
+    `acked` records are acknowledged out of order. None of these records may be delivered again."""
     seconds, ready = [], []
     with running_broker(setup, records) as broker:
         await create_topic(broker.address, TOPIC, PARTITIONS)

@@ -1,8 +1,8 @@
 """AlterConfigs (key 33): replaces all configs of topics. What is not named goes back to its default.
 
-The configs that decide in which partition a record lies cannot change: they stay, unless they are named with another
-value (POLICY_VIOLATION). The settings of the broker cannot be altered (INVALID_REQUEST). IncrementalAlterConfigs is
-the better choice, since it leaves alone what it does not name.
+The configs that decide in which partition a record lies cannot change. They stay if they are not named, and another
+value for them is refused (POLICY_VIOLATION). The settings of the broker cannot be altered (INVALID_REQUEST).
+IncrementalAlterConfigs is the better choice, since it leaves alone what it does not name.
 
 v0: whether to check only. v1: as v0. v2: flexible.
 """

@@ -1,7 +1,7 @@
 """DeleteRecords (key 21): deletes the first records of partitions, durably: the log then starts at the given offset.
 
--1 stands for the high watermark; an offset above it is refused (OFFSET_OUT_OF_RANGE). Below the log start nothing is
-left to do. Before records that a queue group has not done are deleted, those of stalled lanes are copied, as for
+-1 stands for the high watermark; an offset above it is refused (OFFSET_OUT_OF_RANGE). An offset below the log start
+deletes nothing. Before records that a queue group has not done are deleted, those of stalled lanes are copied, as for
 retention. If that takes longer than the client waits, the answer is REQUEST_TIMED_OUT, and the copying goes on, so a
 repeat gets further.
 

@@ -4,7 +4,7 @@ Null asks for all topics. Topics and partitions that do not exist, or are offlin
 is that of the segments' records, without indexes. No replica lags, and none is moved between directories.
 
 v1: the sizes. v2: flexible. v3: an error for the whole, which is 0. v4: total and usable bytes. v5: whether the
-directory takes no new partitions, which never is so.
+directory takes no new partitions, which is never so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44): sets configs of topics, or resets them to their defaults.
 
 No config is a list, so nothing can be appended or subtracted (INVALID_CONFIG). The settings of the broker cannot be
-altered (INVALID_REQUEST). The changes of one topic are made all or none.
+altered (INVALID_REQUEST). The changes of one topic are made together, or none is.
 
 v0: whether to check only. v1: flexible.
 """

@@ -1,5 +1,6 @@
-"""Error codes of a coordinator that cannot store anything now. Clients repeat their requests for a while, as with a
-Kafka broker in this case; they take a full disk or an overload for the end of the group."""
+"""Error codes of requests that change a group. If the change cannot be stored now, the code is
+COORDINATOR_NOT_AVAILABLE, as with a Kafka broker in this case, and clients repeat their requests for a while. After the
+codes of a full disk or an overload, they would give up the group."""
 
 from __future__ import annotations
 

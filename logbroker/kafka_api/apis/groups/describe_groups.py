@@ -1,8 +1,8 @@
 """DescribeGroups (key 15): classic groups with their members. Other groups count as unknown, as in Kafka: a group that
 does not exist is Dead, from v6 on with GROUP_ID_NOT_FOUND.
 
-Members are told with their data in a stable group only. An answer has at most 32 MiB of them (GROUP_MAX_SIZE_REACHED
-for the groups beyond). Authorized operations are not told.
+Members have their metadata and assignments in a stable group only. An answer has at most 32 MiB of members
+(GROUP_MAX_SIZE_REACHED for the groups beyond). Authorized operations are not told.
 
 v1: adds the throttle time. v3: authorized operations. v4: static members. v5: flexible. v6: errors of unknown groups.
 """

@@ -2,9 +2,9 @@
 
 A new group waits `group_initial_rebalance_delay_seconds` (0.5 s; Kafka: 3 s) for further members. A generation begins
 when all members have joined, or when the longest of their rebalance timeouts is over; those that have not joined by
-then are no members any more, unless they are static. Session timeouts may be from 0.1 s to 1 h. A member of a group
-whose members use gRPC gets INCONSISTENT_GROUP_PROTOCOL; a group without members changes its type. When the broker
-stops, those that wait get NOT_COORDINATOR.
+then are no members any more, unless they are static. Session timeouts may be from 0.1 s to 1 h. A join of a group whose
+members use gRPC is refused (INCONSISTENT_GROUP_PROTOCOL); such a group without members becomes a classic group. When
+the broker stops, joins that wait are answered with NOT_COORDINATOR.
 
 v0: the session timeout is also the rebalance timeout. v1: a rebalance timeout. v2: the throttle time. v4: a member
 without an id is given one (MEMBER_ID_REQUIRED), and joins with it. v5: static members. v6: flexible. v7: the type of

@@ -1,11 +1,12 @@
 """OffsetCommit (key 8): commits offsets of a group, durably. They are the committed offsets that gRPC members see.
 
-A member names its generation; a commit of another one is refused, and so is that of a member that was removed. A
-program that is no member names none (-1), and may commit while the group has no members. Offsets may go back, as in
-Kafka, but must lie within the log (OFFSET_OUT_OF_RANGE).
+A member names its generation. The commit is refused if the generation is not the present one, or if the member was
+removed. A program that is not a member names no generation (-1), and may commit while the group has no members. Offsets
+may go back, as in Kafka, but must lie within the log (OFFSET_OUT_OF_RANGE).
 
-v2: the first version. v5: no retention times, which are ignored before. v6: leader epochs. v7: static members.
-v8: flexible. v9: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION for an unknown group. v10: topics by id.
+v2: the first version. v5: no retention time, which earlier versions have and which is ignored. v6: leader epochs.
+v7: static members. v8: flexible. v9: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION for an unknown group. v10: topics
+by id.
 """
 
 from __future__ import annotations

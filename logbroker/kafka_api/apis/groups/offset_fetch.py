@@ -1,7 +1,7 @@
 """OffsetFetch (key 9): the committed offsets of groups, whatever their type. A partition without one has -1.
 
-Offsets that are on their way to the store do not show yet, so there is nothing unstable to wait for. An answer has at
-most as many offsets as fit into the memory of one group's (THROTTLING_QUOTA_EXCEEDED for the groups beyond).
+Offsets are shown once they are stored, so no offset is unstable. The offsets of an answer may take as much memory as
+those of one group (`max_group_offsets_bytes`); groups beyond are refused (THROTTLING_QUOTA_EXCEEDED).
 
 v1: the first version. v2: all offsets of a group; an error for the whole. v3: the throttle time. v5: leader epochs.
 v6: flexible. v7: stable offsets only, which makes no difference. v8: several groups. v9: member ids and epochs, which
