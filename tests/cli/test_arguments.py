@@ -56,6 +56,7 @@ ANY_BYTES = {
     "queue unsplit key",
     "queue replace --value",
     "queue redrive --key",
+    "queue letters --key",
     "queue work --exec",
     "segment find --key",
     "produce --key-separator",

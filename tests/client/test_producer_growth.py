@@ -55,7 +55,7 @@ class Growing:
             await asyncio.to_thread(self._broker.start)
 
 
-@pytest.mark.prove
+@pytest.mark.prove(keep=1)
 @pytest.mark.usefixtures("quiet_clients")
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 async def test_keys_stay_in_order_over_growth(logbroker_broker: EmbeddedBroker, settings: dict[str, Any]) -> None:

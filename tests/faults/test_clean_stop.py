@@ -138,5 +138,5 @@ async def test_what_recovery_found_is_stored_before_the_first_append(open_at: Op
         assert found.recovery_point == opened.engine.partition_facts(topic.id, 0).log_end_offset == 2
         producer = stored(opened, PRODUCERS, partition_row_key(topic.id, 0) + (7).to_bytes(8, "big"))
         assert producer is not None
-        assert [next_offset for *_, next_offset in msgspec.msgpack.decode(producer)] == [1, 2]
+        assert [next_offset for *_, next_offset, _ in msgspec.msgpack.decode(producer)] == [1, 2]
         assert opened.engine.partition_facts(topic.id, 0).leader_epoch == 1

@@ -99,7 +99,6 @@ def _reboot(data_dir: Path) -> None:
     store.close()
 
 
-@pytest.mark.prove
 def test_what_a_start_cut_off_is_told(tmp_path: Path) -> None:
     data_dir = in_directory(tmp_path)
     with Served(data_dir) as served:

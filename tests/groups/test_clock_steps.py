@@ -135,7 +135,6 @@ def clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clocks]:
         yield Clocks(stack, tmp_path, monkeypatch)
 
 
-@pytest.mark.prove
 def test_steps_of_the_wall_clock_move_no_timeout(clocks: Clocks) -> None:
     before = [member.changes() for member in clocks.members]
     for seconds in (HOUR, -HOUR, DAY, -DAY):

@@ -75,7 +75,6 @@ def test_a_queue_group_begins_in_a_partition_when_that_is_back(tmp_path: Path, s
         assert queues.describe_queue("q").counts.unscanned == 0
 
 
-@pytest.mark.prove
 def test_a_time_cannot_be_looked_up_in_it(tmp_path: Path) -> None:
     with offline(tmp_path / "data") as broker, QueueAdmin(broker.address) as queues:
         with pytest.raises(PartitionOfflineError, match=r"t-1 is offline.*begin at the earliest"):

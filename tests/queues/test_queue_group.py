@@ -220,7 +220,7 @@ async def test_an_operator_puts_another_record_in_the_place_of_a_blocked_one(tmp
         with pytest.raises(LaneNotHeldError):
             await replace_head([("h", b"1")])
         await nack(link, receipt)
-        with pytest.raises(InvalidRequestError, match="has key 'b', not 'a'"):
+        with pytest.raises(InvalidRequestError, match="has key 'b', but the record to be replaced has 'a'"):
             await replace_head([], b"b")
         await (await replace_head([("h", b"1")]))
     async with shell(tmp_path) as opened:
@@ -345,7 +345,7 @@ async def test_a_lane_that_went_on_meanwhile_is_not_replaced(tmp_path: Path, mon
         await is_asked.wait()
         group.operations.skip(LaneName(key=b"a"))
         may_answer.set()
-        with pytest.raises(LaneNotHeldError, match="went on meanwhile"):
+        with pytest.raises(LaneNotHeldError, match="because the lane went on"):
             await replacing
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from logbroker.client.consumer.cursor import Record
+from logbroker.client.runtime.arguments import check_bounds
 from logbroker.client.transport.connection import Connection
 from logbroker.client.transport.status import error_of_item
 from logbroker.errors import OffsetOutOfRangeError
@@ -28,8 +29,8 @@ class LetterList(NamedTuple):
 
 async def list_letters(connection: Connection, group: str, key: bytes | None, max_records: int) -> LetterList:
     """Return up to `max_records` dead letters of a queue group that were not sent back."""
-    limit = min(max_records, MAX_LETTERS)
-    request = queues_pb2.RedriveRequest(group_id=group, key=key, dry_run=True, max_records=limit)
+    check_bounds(1, MAX_LETTERS, max_records=max_records)
+    request = queues_pb2.RedriveRequest(group_id=group, key=key, dry_run=True, max_records=max_records)
     answer: queues_pb2.RedriveResponse = await connection.unary("Redrive", request)
     places = [(place.partition, place.offset) for place in answer.letters]
     found: dict[tuple[int, int], Record] = {}

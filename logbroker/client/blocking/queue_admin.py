@@ -151,9 +151,9 @@ class QueueAdmin(Uncopied):
         run(self._admin.replace_head(group, lane, value, key=key, headers=headers))
 
     def list_letters(self, group: str, *, key: bytes | None = None, max_records: int = 100) -> LetterList:
-        """Return the dead letters of a queue group that were not sent back, at most `max_records` and 1,000; with
-        `key`, those of this ordering key. Raises UnknownGroupError, or UnknownTopicError if the group has no
-        dead-letter topic."""
+        """Return the dead letters of a queue group that were not sent back, at most `max_records`, which may be up to
+        1,000; with `key`, those of this ordering key. Raises UnknownGroupError, or UnknownTopicError if the group has
+        no dead-letter topic."""
         return run(self._admin.list_letters(group, key=key, max_records=max_records))
 
     def redrive(
