@@ -19,7 +19,7 @@ transaction, so the rows never show a partition with two holders.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -70,7 +70,14 @@ class MemberRow(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
-_Row = TypeVar("_Row", GroupRow, MemberRow)
+class _Versioned(Protocol):
+    @property
+    def version(self) -> int: ...
+
+
+_R = TypeVar("_R", bound=_Versioned)
+_H = TypeVar("_H", bound=_Versioned)
+_M = TypeVar("_M", bound=_Versioned)
 encode_row: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -92,22 +99,30 @@ def by_topic(partitions: Iterable[PartitionKey]) -> list[tuple[bytes, list[int]]
 
 def decode_group(rows: Mapping[bytes, bytes]) -> tuple[GroupRow | None, dict[str, MemberRow]]:
     """Return the header and the members by id, from all rows of a scope. Raises CorruptLogError."""
+    return decode_rows(rows, GroupRow, MemberRow, _VERSION)
+
+
+def decode_rows(
+    rows: Mapping[bytes, bytes], header_kind: type[_H], member_kind: type[_M], version: int
+) -> tuple[_H | None, dict[str, _M]]:
+    """Return the header and the members by id, from all rows of a scope, in one version of the layout. Raises
+    CorruptLogError."""
     header = rows.get(HEADER_ROW)
     members = {
-        key[len(MEMBER_ROW) :].decode(): _decode(key, value, MemberRow)
+        key[len(MEMBER_ROW) :].decode(): _decode(key, value, member_kind, version)
         for key, value in rows.items()
         if key.startswith(MEMBER_ROW)
     }
-    return (None if header is None else _decode(HEADER_ROW, header, GroupRow)), members
+    return (None if header is None else _decode(HEADER_ROW, header, header_kind, version)), members
 
 
-def _decode(key: bytes, value: bytes, kind: type[_Row]) -> _Row:
+def _decode(key: bytes, value: bytes, kind: type[_R], version: int) -> _R:
     try:
         row = msgspec.msgpack.decode(value, type=kind)
     except msgspec.MsgspecError as error:
         raise CorruptLogError(f"the group row under key {key!r} cannot be read: {error}") from None
-    if row.version != _VERSION:
+    if row.version != version:
         raise CorruptLogError(
-            f"the group row under key {key!r} has layout {row.version}, this broker knows {_VERSION}: use a newer one"
+            f"the group row under key {key!r} has layout {row.version}, this broker knows {version}: use a newer one"
         )
     return row

@@ -14,11 +14,11 @@ members, the two kinds of groups differ only in the header, so such a group may 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from logbroker.consumer_groups.rows import HEADER_ROW, MEMBER_ROW
+from logbroker.consumer_groups.rows import HEADER_ROW, decode_rows
 from logbroker.errors import CorruptLogError
 
 CLASSIC_TYPE: Final = "classic"
@@ -54,9 +54,6 @@ class ClassicMemberRow(msgspec.Struct, frozen=True, array_like=True):
 class _AnyGroupRow(msgspec.Struct, array_like=True):
     version: int
     type: str
-
-
-_Row = TypeVar("_Row", ClassicGroupRow, ClassicMemberRow)
 
 
 def classic_group_row(
@@ -95,22 +92,4 @@ def is_classic(rows: Mapping[bytes, bytes]) -> bool:
 
 def decode_classic(rows: Mapping[bytes, bytes]) -> tuple[ClassicGroupRow | None, dict[str, ClassicMemberRow]]:
     """Return the header and the members by id, from all rows of a scope. Raises CorruptLogError."""
-    header = rows.get(HEADER_ROW)
-    members = {
-        key[len(MEMBER_ROW) :].decode(): _decode(key, value, ClassicMemberRow)
-        for key, value in rows.items()
-        if key.startswith(MEMBER_ROW)
-    }
-    return (None if header is None else _decode(HEADER_ROW, header, ClassicGroupRow)), members
-
-
-def _decode(key: bytes, value: bytes, kind: type[_Row]) -> _Row:
-    try:
-        row = msgspec.msgpack.decode(value, type=kind)
-    except msgspec.MsgspecError as error:
-        raise CorruptLogError(f"the group row under key {key!r} cannot be read: {error}") from None
-    if row.version != _VERSION:
-        raise CorruptLogError(
-            f"the group row under key {key!r} has layout {row.version}, not {_VERSION}: use a newer broker"
-        )
-    return row
+    return decode_rows(rows, ClassicGroupRow, ClassicMemberRow, _VERSION)
