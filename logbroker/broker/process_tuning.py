@@ -25,8 +25,8 @@ _OWN_DESCRIPTORS: Final = 24
 store."""
 _LEAST_CONNECTIONS: Final = 8
 _OTHER_THREADS: Final = 16
-"""Number of threads besides storage and the pools of gRPC and asyncio: decoders, the log, libuv's lookups of names,
-gRPC's timers and pollers, and some to spare."""
+"""Number of threads besides storage and the pools of gRPC and asyncio: decoders, the writer of log lines, libuv's
+lookups of names, gRPC's timers and pollers, and some to spare."""
 _GRPC_POOL_THREADS: Final = (4, 16)
 """Bounds of gRPC's pool, which has a thread for each core."""
 _MACOS_DESCRIPTORS: Final = 10_240

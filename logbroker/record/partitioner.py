@@ -70,8 +70,9 @@ class PartitionCache(dict[bytes, int]):
 
 
 class Router:
-    """Chooses partitions for the records of one request, as a producer would: by the key, in a topic with bands within
-    the band of the record's priority. Records without a key share one partition of their band, chosen at random."""
+    """Chooses partitions for the records of one request by their keys, as a producer would. In a topic with bands, the
+    partition is one of the band of the record's priority. Records without a key share one partition of their band,
+    chosen at random."""
 
     def __init__(self, bands: Sequence[Band], partitions: int) -> None:
         """`bands` are the `routing_bands` of the topic; empty if the topic routes by key alone."""

@@ -134,7 +134,7 @@ class TopicChanges:
 
     @asynccontextmanager
     async def _alone(self, topic_id: TopicId) -> AsyncIterator[None]:
-        """Wait until the topic is not pinned, and keep it from being pinned meanwhile."""
+        """Wait until the topic is not pinned, and keep it from being pinned until the block ends."""
         over = self._altering[topic_id] = asyncio.Event()
         try:
             while topic_id in self._pins:

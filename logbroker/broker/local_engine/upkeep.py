@@ -195,7 +195,7 @@ class Upkeep:
         return min((holder.needed_from(number) for holder in self._holders.get(topic_id, ())), default=MAX_INT64)
 
     def ask(self, partition: Partition, offset: int) -> list[Awaitable[None]]:
-        """Ask the holders that need records below an offset to release them. Return the attempts that were begun."""
+        """Ask the holders that need records below an offset to release them. Return the releases that were begun."""
         topic_id, number = partition.key
         needy = [holder for holder in self._holders.get(topic_id, ()) if holder.needed_from(number) < offset]
         attempts = [holder.let_go(number, offset) for holder in needy]

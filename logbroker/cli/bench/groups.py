@@ -20,13 +20,13 @@ from logbroker.tools.bench.queues import measurements as queue_costs
 @number_option("--partitions", kind=Whole(2), default=900, help="Partitions that the small group reads.")
 @number_option("--streams", kind=Whole(8), default=200, help="Members of the large group.")
 @number_option("--committers", kind=Whole(1), default=16, help="Members that commit offsets.")
-@number_option("--changes", kind=Whole(1), default=10, help="Members that join and leave in the disturbance.")
+@number_option("--changes", kind=Whole(1), default=10, help="Members that join and leave during disturbance.")
 @number_option(
     "--seconds",
     kind=Real(0.1),
     default=60.0,
     metavar="SECONDS",
-    help="Duration of the disturbance; and of commits, up to 2 s.",
+    help="Duration of the measurement disturbance. The measurement commits takes as long, but at most 2 s.",
 )
 @click.option(
     "--only",

@@ -87,12 +87,12 @@ class PathType(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
-            self.fail(f"is empty: name a {'file or directory' if self.file_okay else 'directory'}", param, ctx)
+            self.fail(f"it is empty: name a {'file or directory' if self.file_okay else 'directory'}", param, ctx)
         return super().convert(value, param, ctx)
 
 
 class Whole(click.IntRange):
-    """A whole number, written in digits. By default it must fit into the broker's int32."""
+    """A whole number, written in digits. By default it must fit into an int32 field of the API."""
 
     def __init__(self, least: int = 0, most: int = MAX_INT32) -> None:
         # The help shows only limits that belong to the option, not those of a field in the API.

@@ -48,8 +48,8 @@ between two checks whether the reader of our standard error has room again."""
 _DEATH_SECONDS: Final = 5.0
 """A process that has not ended this long after it was killed hangs in the system. It is not waited for."""
 _MAX_BACKGROUND: Final = 64
-"""After a command has ended, its background processes can go on writing to standard error, because we go on reading it.
-This is done for at most this many ended commands; background processes of others get an error when they write there."""
+"""Maximum number of ended commands whose standard error is still read, so that their background processes can go on
+writing to it. The background processes of further commands get an error when they write to it."""
 _KILL_ROUNDS: Final = 5
 
 _GUARD: Final = """
@@ -67,7 +67,8 @@ that still run."""
 
 _BEGINNING: Final = f'read -r LOGBROKER_GO || exit 1; exec {_SHELL} -c -- "$0"'
 """The command waits for a line, which is sent after the guard was told of the command. A shell reads a line byte by
-byte, so this takes nothing of the value. If this process is killed before, no command runs."""
+byte, so it reads nothing of the value, which follows the line. If this process is killed before it sends the line, no
+command runs."""
 
 Killer = Literal["timeout", "stop", "loss"]
 

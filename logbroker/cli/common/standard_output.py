@@ -261,7 +261,8 @@ class TakenOutput:
     def _lost_reader(self, number: int, frame: FrameType | None) -> None:
         # Another pipe, such as standard error, may have lost its reader.
         self._has_lost_reader = self._fd is not None and _has_no_reader(self._fd)
-        # If a record is being handled, it is written and then settled or committed first.
+        # While a record is being handled, do not interrupt its settlement or commit: `while_read` raises the error
+        # before it takes the next record.
         if self._has_lost_reader and self._is_waiting:
             raise OutputClosedError
 

@@ -32,7 +32,7 @@ Python handles it afterwards. The end of the loop's thread does not end the wait
 _GIVING_UP_SECONDS: Final = 3.0
 """The time that cancelled work may take to end. It is longer than members and workers need to leave. It is exceeded
 only if a callback of the program blocks the loop."""
-_OVER: Final = "the program is ending, and the background thread of its clients has ended: close clients before"
+_OVER: Final = "the program is ending, and the background thread of its clients has ended: close clients earlier"
 
 
 class SharedLoop:
@@ -109,7 +109,7 @@ class SharedLoop:
         self.loop.call_soon_threadsafe(self.loop.stop)
 
 
-# Reentrant, because a signal handler may start the loop while its thread is starting it.
+# Reentrant, because a signal handler may start the loop while the code that it interrupted is starting it.
 _lock = threading.RLock()
 _shared: SharedLoop | None = None
 

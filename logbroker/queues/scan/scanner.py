@@ -5,15 +5,15 @@ with one read each.
 
 The scan keeps no copy of the queue's state. It reads on from the queue's position. It notices by the queue's generation
 that the index was emptied: the queue is then in no generation until the scan begins one. After each read or call in a
-thread it checks both, and drops its results if the queue has moved on.
+thread, it checks the queue's position and generation, and drops its results if one of them has changed.
 
 A waiter takes a barrier (`barriers.py`) if it must not be served before everything readable now is scanned.
 
 A partition that cannot be scanned is stopped, and no waiter waits for it. A partition whose log cannot be read is tried
 again after pauses; a partition that was stopped for another reason, when the settings change.
 
-The scan of a group without workers and waiters rests before each look (`rests.py`), also before the first look after a
-start. A caller that needs the results of the scan rouses it.
+A *look* scans everything that is readable at the time. The scan of a group without workers and waiters rests before
+each look (`rests.py`), also before the first look after a start. A caller that needs the results of the scan rouses it.
 """
 
 from __future__ import annotations

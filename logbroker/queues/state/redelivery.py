@@ -9,9 +9,9 @@ records that were done before a rewind. In a rewound partition, all records belo
     row      key    b"h"
              value  msgpack array: group epoch, map of partition -> offset
 
-The row is valid only while its epoch is that of the stored header. If a later epoch has begun, that epoch may have
-ended with a crash. A broker hands out nothing before its header is committed, so a start that fails earlier invalidates
-nothing.
+The row is valid only if its epoch is the epoch in the stored header of the group. If the header has a later epoch, the
+broker that wrote the header may have crashed. No record is handed out before the header with the new epoch is
+committed, so a start that fails before that invalidates nothing.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Redelivery:
         """Other records that were handed out. Read-only for other classes."""
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int], group_epoch: int, done: DoneRecords) -> bool:
-        """Load the row of a clean stop in the stored epoch. Without such a row, every record in the log may have been
-        handed out. Return whether the stop was clean.
+        """Load the row of a clean stop. `group_epoch` is the epoch in the stored header; without a row of this epoch,
+        the stop was not clean, and every record in the log may have been handed out. Return whether it was clean.
 
         Raises CorruptLogError.
         """
