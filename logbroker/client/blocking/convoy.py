@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from asyncio import CancelledError
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import ExitStack, suppress
+from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -50,6 +52,8 @@ Ack = Callable[[], object]
 Nack = Callable[[Exception | None], object]
 SyncItem = tuple[Hashable | None, Any, Ack, Nack]
 
+_LOOK: Final = object()
+"""Tells a thread of a convoy to look for records to start."""
 _MAX_PULLED: Final = 1_000
 _NOTHING_SECONDS: Final = 0.02
 """The pause after a source had nothing."""
@@ -157,12 +161,16 @@ class Convoy(Uncopied):
             drain_seconds=drain_seconds,
         )
         self._lanes = self._core.lanes
-        self._ready = threading.Condition(self._core.lock)
-        """Notified when there may be a record to run."""
         self._handled = threading.Condition(self._core.lock)
         """Notified when a handler has ended."""
-        self._waiting = 0
-        """Number of threads that wait for a record."""
+        self._ended = deque[Entry]()
+        """Records whose handlers have returned, to be noted as done."""
+        self._given = SimpleQueue[Any]()
+        """What threads wait for: started records, `_LOOK`, or None at the end."""
+        self._is_woken = False
+        """Whether `_LOOK` is on its way to a thread."""
+        self._looking = threading.Lock()
+        """Held by the thread that notes the ends of handlers, and starts records."""
         self._watchers = 0
         """Number of threads that wait for the end of a handler."""
         self._feed = self._feed_of(source)
@@ -222,12 +230,12 @@ class Convoy(Uncopied):
     def _pull_on_and_on(self) -> None:
         core, lanes, feed = self._core, self._lanes, self._feed
         while not (core.stopping or (feed.is_over and not lanes.records)):
-            with self._ready:
+            with core.lock:
                 lanes.tick(monotonic())
-                if lanes.has_ready:
-                    self._ready.notify()
                 records, size_bytes = lanes.room
                 due_at = lanes.next_due
+            if lanes.has_ready:
+                self._wake()
             seconds = PULL_SECONDS if due_at is None else max(0.0, min(PULL_SECONDS, due_at - monotonic()))
             try:
                 if lanes.has_much_room and not feed.is_over:
@@ -256,48 +264,73 @@ class Convoy(Uncopied):
     # --- what runs --------------------------------------------------------------------------------------------------
 
     def _work(self, handler: Handler) -> None:
-        core, lanes = self._core, self._lanes
+        core = self._core
         entry: Entry | None = None
         try:
-            while True:
-                # Take the lock only once for the end of a record and the start of the next one.
-                with core.lock:
-                    if entry is not None:
-                        lanes.done(entry)
-                        if self._watchers:
-                            self._handled.notify_all()
-                    entry = self._next()
-                if entry is None:
-                    return
-                if not self._handle(handler, entry):
-                    entry = None
-                    if self._watchers:
-                        with core.lock:
-                            self._handled.notify_all()
+            while (entry := self._next()) is not None:
+                if self._handle(handler, entry):
+                    self._ended.append(entry)
+                elif self._watchers:
+                    with core.lock:
+                        self._handled.notify_all()
         except BaseException as error:
             with core.lock:
                 if entry is not None:
-                    lanes.interrupted(entry)
+                    core.lanes.interrupted(entry)
                 self._handled.notify_all()
             with suppress(InvalidStateError):  # Another thread was first.
                 self._failure.set_exception(error)
             self.stop()
 
     def _next(self) -> Entry | None:
-        """Wait for the next record to run, and return it; None if the convoy was stopped. The caller holds the lock."""
-        core, lanes, feed, ready = self._core, self._lanes, self._feed, self._ready
-        while not core.stopping:
-            entry = lanes.start() if feed.may_start() else None
-            if entry is not None:
-                if self._waiting and lanes.has_ready:
-                    ready.notify()
+        """Wait for the next record to run, and return it; None if the convoy was stopped."""
+        core = self._core
+        while True:
+            entry = self._look()
+            if entry is None:
+                given = self._given.get()
+                if given is None:
+                    return None
+                if given is _LOOK:
+                    self._is_woken = False
+                    continue
+                entry = given
+            if not core.stopping and entry.state is RecordState.RUNNING and self._feed.may_start():
                 return entry
-            self._waiting += 1
+            with core.lock:
+                self._lanes.interrupted(entry)
+                self._handled.notify_all()
+
+    def _look(self) -> Entry | None:
+        """Note which records are done, and start others, unless another thread does this now. Return the first record
+        that was started; the others are given to threads that wait.
+
+        The threads of handlers never wait for each other here. The one that looks does this for all of them, and looks
+        again for those that came too late. If each waited for the lock instead, nearly every record would cost a switch
+        between threads, because Python runs one at a time.
+        """
+        lanes, ended, given = self._lanes, self._ended, self._given
+        mine: Entry | None = None
+        while (ended or self._may_start()) and self._looking.acquire(blocking=False):
             try:
-                ready.wait()
+                with self._core.lock:
+                    while ended:
+                        lanes.done(ended.popleft())
+                    if self._watchers:
+                        self._handled.notify_all()
+                    while self._may_start() and (entry := lanes.start()) is not None:
+                        if mine is None:
+                            mine = entry
+                        else:
+                            given.put(entry)
             finally:
-                self._waiting -= 1
-        return None
+                self._looking.release()
+        return mine
+
+    def _may_start(self) -> bool:
+        """Whether some record may be ready, and a thread free to run it."""
+        core, lanes = self._core, self._lanes
+        return lanes.has_ready and lanes.running < core.concurrency and not core.stopping and self._feed.may_start()
 
     def _handle(self, handler: Handler, entry: Entry) -> bool:
         """Run the handler, and handle its outcome. Return whether the record is done."""
@@ -374,12 +407,10 @@ class Convoy(Uncopied):
         """Let the threads end, and wait for running handlers. Partitions may be revoked during this wait."""
         self.stop()
         core, lanes = self._core, self._lanes
+        for _ in range(core.concurrency):
+            self._given.put(None)
         try:
-            while True:
-                with self._ready:
-                    self._ready.notify_all()
-                    if not (lanes.running and core.drain_left_seconds):
-                        break
+            while lanes.running and core.drain_left_seconds:
                 with suppress(LogbrokerError):
                     self._feed.idle()
                 self._wait_until(lambda: not lanes.running, min(PULL_SECONDS, core.drain_left_seconds))
@@ -430,9 +461,10 @@ class Convoy(Uncopied):
         return skipped
 
     def _wake(self) -> None:
-        """Wake one thread. If it finds a record and more are ready, it wakes the next thread."""
-        with self._ready:
-            self._ready.notify()
+        """Let a thread look for records to start. If none is free, none can be started."""
+        if not self._is_woken:
+            self._is_woken = True
+            self._given.put(_LOOK)
 
 
 class _ConsumerFeed:
