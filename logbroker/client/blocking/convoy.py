@@ -596,7 +596,7 @@ class _WorkerFeed:
                 self._core.take_item(item_of(first))
                 taken += 1
                 has_room = taken < min(records, _MAX_PULLED) and self._core.lanes.room != (0, 0)
-            first = worker.take(buffer) if has_room else None
+            first = worker.take(buffer, monotonic()) if has_room else None
         self.is_over = worker.stopping
 
     def idle(self) -> None:

@@ -479,7 +479,7 @@ def _next_delivery(
         core.in_flight.take_back(buffer)
     wait: IdleWait | None = None
     while not (core.stopping or over.is_set()):
-        delivery = core.take(buffer, keeps=keeps)
+        delivery = core.take(buffer, monotonic(), keeps=keeps)
         if delivery is not None:
             return delivery
         if session is not None and wait is None:
@@ -495,9 +495,9 @@ def next_within(
 ) -> SyncWorkerDelivery | None:
     """Wait at most this long for the next delivery and return it, or None if there is none. Raises the error that ended
     the worker."""
-    delivery = core.take(buffer)
+    delivery = core.take(buffer, monotonic())
     if delivery is None and not core.stopping and _wait(core, buffer, None, monotonic() + seconds, _NEVER):
-        delivery = core.take(buffer)
+        delivery = core.take(buffer, monotonic())
     return delivery
 
 

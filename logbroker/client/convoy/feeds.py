@@ -362,7 +362,7 @@ class WorkerFeed:
         taken, before = 0, self._core.lanes.bytes
         while taken < min(records, _MAX_PULLED) and self._core.lanes.bytes - before < size_bytes:
             if self._next is None:
-                delivery = worker.take(buffer)
+                delivery = worker.take(buffer, monotonic())
                 if delivery is None:
                     if taken:
                         return

@@ -19,7 +19,6 @@ from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
 from logbroker.client.worker.sent_records import SentRecord, SentRecords, joined
 from logbroker.client.worker.settlements import (
     ACK,
-    NO_TOPICS,
     RELEASE,
     Settled,
     SettlementBatch,
@@ -177,7 +176,7 @@ class HeldSession(Settlements, Generic[D]):
         elif unsent:
             receipt = delivery.batch.receipt(delivery.index)
             unsent = [each for each in unsent if each[0] is None or each[0][0].receipt(each[0][1]) < receipt]
-        settlement = self._settlement(word, outputs)
+        settlement = self._settlement(outputs if word is ACK else None)
         delivery.outputs, self._unsent = outputs, unsent
         delivery.word = word
         delivery.settlement = settlement
@@ -200,7 +199,7 @@ class HeldSession(Settlements, Generic[D]):
         """Put a changed state into the settlement that is sent next. With `has_sent_behind_ack`, the state waits for
         the next ack instead, as the records do."""
         if self.unsaved and not self.has_sent_behind_ack:
-            self._queues[NO_TOPICS].open.state, self.unsaved = self.state, False
+            self._plain.open.state, self.unsaved = self.state, False
 
     def add_state(self, message: queues_pb2.Settle, state: bytes) -> None:
         """Add the state to a message."""

@@ -483,7 +483,9 @@ class Settlements:
 
     def __init__(self, outbox: SettlementOutbox) -> None:
         self.outbox = outbox
-        self._queues: dict[frozenset[str], _Queue] = {NO_TOPICS: _Queue()}
+        self._plain = _Queue()
+        """Settlements without outputs, and all those of a session."""
+        self._queues: dict[frozenset[str], _Queue] = {NO_TOPICS: self._plain}
         """Queues by the topics of the outputs."""
 
     def say(self, delivery: Settled, word: Word) -> None:
@@ -492,24 +494,24 @@ class Settlements:
         A signal handler may raise an exception at any call. There is no call between the first assignment and the
         append at the end, so either all of it happens or nothing.
         """
-        settlement = self._settlement(word, delivery.outputs)
+        settlement = self._plain.open  # Usually there are no outputs, and there is room.
+        if delivery.outputs or len(settlement.deliveries) >= _MAX_DELIVERIES:
+            settlement = self._settlement(delivery.outputs if word is ACK else None)
         delivery.word = word
         delivery.settlement = settlement
         delivery.batch.states[delivery.index] = SAID
         self.outbox.in_hand -= 1
         settlement.deliveries.append(delivery)
 
-    def _settlement(self, word: Word, outputs: SentRecords | None) -> SettlementBatch:
-        """Return the settlement that takes the next delivery, with these outputs if it is acked."""
-        topics = NO_TOPICS
-        if word is not ACK:
-            outputs = None
-        if outputs:
-            if self.is_session:
-                # If the broker refused one message, it must not carry out the next one.
-                self._queues[NO_TOPICS].max_unanswered = 1
-            else:
-                topics = frozenset(sent.topic for sent in outputs)
+    def _settlement(self, outputs: SentRecords | None) -> SettlementBatch:
+        """Return the settlement that takes the next delivery, with these outputs."""
+        if not outputs:
+            return self._plain.settlement(None)
+        if self.is_session:
+            # If the broker refused one message, it must not carry out the next one.
+            self._plain.max_unanswered = 1
+            return self._plain.settlement(outputs)
+        topics = frozenset(sent.topic for sent in outputs)
         queue = self._queues.get(topics)
         if queue is None:
             queue = self._queues[topics] = _Queue()
@@ -635,7 +637,8 @@ class Settlements:
         for queue in self._queues.values():
             for settlement in queue.unanswered.values():
                 settlement.uncertain = True
-        self._queues = {NO_TOPICS: _Queue()}
+        self._plain = _Queue()
+        self._queues = {NO_TOPICS: self._plain}
         for settlement in failed:
             settlement.fail(error)
             self.outbox.finished(settlement)

@@ -81,10 +81,10 @@ class _LoopTurns:
         self.begin()
         return outcome
 
-    def pause_seconds(self) -> float | None:
+    def pause_seconds(self, now: float) -> float | None:
         """Return how long to sleep after a delivery, or None for no sleep."""
         self._taken += 1
-        held_up_seconds = (self._turned_at or monotonic()) - self._since
+        held_up_seconds = (self._turned_at or now) - self._since
         if held_up_seconds > _HELD_UP_SECONDS:
             # One turn is too few: to send settlements and extensions, and to read the answers, takes several.
             return min(max(_PAUSE_SECONDS, held_up_seconds * _PAUSE_SHARE), _LONGEST_PAUSE_SECONDS)
@@ -161,15 +161,18 @@ class Worker(Droppable):
         await core.start(core.prefetch or DEFAULT_PREFETCH)
         buffer = core.in_flight.buffer
         turns = _LoopTurns()
+        now = monotonic()
         while not core.stopping:
             # A delivery is usually available at once. A coroutine for each would cost more than everything else.
-            delivery = core.take(buffer) or await turns.after(next_delivery(core, buffer))
+            delivery = core.take(buffer, now) or await turns.after(next_delivery(core, buffer))
             if delivery is None:
                 return
             yield delivery
-            if (pause_seconds := turns.pause_seconds()) is not None:
+            now = monotonic()
+            if (pause_seconds := turns.pause_seconds(now)) is not None:
                 await asyncio.sleep(pause_seconds)
                 turns.begin()
+                now = monotonic()
 
     async def batches(
         self, *, max_records: int = DEFAULT_PREFETCH, max_bytes: int = DEFAULT_LIST_BYTES
@@ -186,13 +189,13 @@ class Worker(Droppable):
         buffer = core.in_flight.buffer
         turns = _LoopTurns()
         while not core.stopping:
-            delivery = core.take(buffer) or await turns.after(next_delivery(core, buffer))
+            delivery = core.take(buffer, monotonic()) or await turns.after(next_delivery(core, buffer))
             if delivery is None:
                 return
             deliveries = WorkerDeliveries((delivery,))
             core.take_more(deliveries, max_records, max_bytes)
             yield deliveries
-            await asyncio.sleep(turns.pause_seconds() or 0)
+            await asyncio.sleep(turns.pause_seconds(monotonic()) or 0)
             turns.begin()
 
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
@@ -223,7 +226,7 @@ class Worker(Droppable):
         turns = _LoopTurns()
         # A handler may have suppressed the cancellation of the call.
         while not (core.stopping or slots.are_over):
-            delivery = core.take(buffer) or await turns.after(next_delivery(core, buffer))
+            delivery = core.take(buffer, monotonic()) or await turns.after(next_delivery(core, buffer))
             if delivery is None:
                 return
             try:
@@ -233,7 +236,7 @@ class Worker(Droppable):
                 raise
             core.told(delivery, failure)
             await slots.outlive_handler()
-            if (pause_seconds := turns.pause_seconds()) is not None:
+            if (pause_seconds := turns.pause_seconds(monotonic())) is not None:
                 await asyncio.sleep(pause_seconds)
                 turns.begin()
 
@@ -443,7 +446,7 @@ class Session:
         self._core.check_loop()
         turns = _LoopTurns()
         while not self._core.stopping:
-            delivery = self._core.take(session.buffer)
+            delivery = self._core.take(session.buffer, monotonic())
             if delivery is None:
                 session.check()
                 wait = IdleWait(session, self._idle_seconds, monotonic())
@@ -459,7 +462,7 @@ class Session:
                             return
             session.handed_out(delivery)
             yield delivery
-            if (pause_seconds := turns.pause_seconds()) is not None:
+            if (pause_seconds := turns.pause_seconds(monotonic())) is not None:
                 await asyncio.sleep(pause_seconds)
                 turns.begin()
 
@@ -500,7 +503,7 @@ async def next_delivery(
     worker or the session."""
     core.check_loop()
     while not core.stopping:
-        delivery = core.take(buffer)
+        delivery = core.take(buffer, monotonic())
         if delivery is not None:
             return delivery
         if session is not None:

@@ -187,9 +187,9 @@ class WorkerCore(Generic[D]):
         self.lifetime.opened(self.connection.close, self.link.leave)
         await self.link.start(prefetch, is_over)
 
-    def take(self, buffer: PrefetchBuffer[D], *, keeps: bool = False) -> D | None:
+    def take(self, buffer: PrefetchBuffer[D], now: float, *, keeps: bool = False) -> D | None:
         """See `PrefetchBuffer.take`. Raises the error that ended the worker."""
-        delivery = self.in_flight.take(buffer, monotonic(), keeps=keeps)
+        delivery = self.in_flight.take(buffer, now, keeps=keeps)
         if delivery is None:
             self.link.check()
         return delivery

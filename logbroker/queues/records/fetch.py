@@ -65,8 +65,7 @@ class Records:
         for start in closed:
             self.batches.recount(start)
         self.batches.cache.evict()
-        if any(isinstance(record, InvalidRequestError) for record in records):
-            await self._blame_damage(groups, records)
+        await self._blame_damage(groups, records)
         return records
 
     async def _blame_damage(
