@@ -208,7 +208,7 @@ def test_a_decision_about_all_lanes_is_one_request_and_one_line(queue: Queue, na
     assert decision == "resume" or f"{done} records done" in text
     counts = queue.json("describe", name)["counts"]
     assert (counts["blocked_lanes"], counts["open"]) == (0, 2 * MANY - done)
-    assert queue(decision, name, "--all", *more) == "no lane is blocked or parked\n"
+    assert queue(decision, name, "--all", *more) == "no lane waits for an operator\n"
     assert json.loads(queue(decision, name, "--all", "--json", *more)) == {"lanes": 0, "records_done": 0, "refused": 0}
     assert "give KEY, --record or --all" in queue(decision, name, *more, exit_code=2)
 

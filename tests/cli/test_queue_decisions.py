@@ -126,7 +126,7 @@ def test_a_lane_that_stands_is_resumed_skipped_and_dropped(queue: Queue, topic: 
     assert queue("skip", name, "c2") == "skipped the first record of lane c2: 1 record done\n"
     assert queue.json("explain", name, "c2")["waiting"] == 3
     assert take(queue.address, name, 3) == [7, 12, 17]
-    assert queue("parked", name) == "no lane is blocked or parked\n"
+    assert queue("parked", name) == "no lane waits for an operator\n"
     error = queue("resume", name, "c2", "nothing", exit_code=1)
     assert error.count("\n") == 1
     assert "1 more failed" in error
@@ -201,7 +201,7 @@ def test_a_dead_letter_that_is_too_large_is_told_of_and_holds_nothing_else(queue
 def test_all_lanes_that_stand_are_resumed(queue: Queue, topic: str, name: str) -> None:
     exhaust(queue, topic, name, "park")
     assert queue.json("resume", name, "--all") == {"lanes": 1, "records_done": 0, "refused": 0}
-    assert queue("resume", name, "--all") == "no lane is blocked or parked\n"
+    assert queue("resume", name, "--all") == "no lane waits for an operator\n"
     assert take(queue.address, name, 4) == [2, 7, 12, 17]
 
 

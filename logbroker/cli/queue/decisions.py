@@ -274,7 +274,7 @@ def _decide_all(admin: CommandQueueAdmin, group: str, decision: Decision, *, as_
         document = {"lanes": decided.lanes, "records_done": decided.records_done, "refused": decided.refused}
         terminal.write_json(document if decided.why_refused is None else {**document, "why": str(decided.why_refused)})
     elif not decided.lanes and not decided.refused:
-        tell("no lane is blocked or parked")
+        tell("no lane waits for an operator")
     else:
         done = {"resume": "resumed", "skip": "skipped the first record of", "drop": "dropped"}[decision]
         records = f": {counted(decided.records_done, 'record')} done"

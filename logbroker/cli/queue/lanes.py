@@ -92,7 +92,7 @@ def parked(group: str, top: int, broker: str, as_json: bool) -> None:
         terminal.write_json(_document(answer))
         return
     if not answer.total:
-        write_line("no lane is blocked or parked")
+        write_line("no lane waits for an operator")
     else:
         _show("held", answer)
     _tell_unscanned(queue, answer.incomplete)
@@ -157,7 +157,7 @@ def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]
     if lane.held_ms is not None:
         rows.append(("handed out", f"{terminal.age_text(lane.held_ms)} ago"))
     if lane.due_in_ms is not None:
-        waits_for = "next look" if lane.obstacle else "next retry" if lane.attempt > 1 else "due"
+        waits_for = "read again" if lane.obstacle else "next retry" if lane.attempt > 1 else "due"
         what = {"in flight": "lease ends", "in session": "lock ends"}.get(lane.state, waits_for)
         extended = ", unless the worker extends it" if lane.state in ("in flight", "in session") else ""
         rows.append((what, f"in {terminal.age_text(lane.due_in_ms)}{extended}"))
@@ -208,7 +208,7 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
     if lane.state == "in session":
         return "a worker holds it in a session"
     if lane.state == "splitting":
-        return "it is being split: nothing is delivered until its delivery is settled, and its records are in sub-lanes"
+        return "it is being split: it goes on when its delivery in flight is settled and its records are in sub-lanes"
     if lane.state == "split":
         return "its records are in sub-lanes" if lane.sub_lanes else "it is split, and has no waiting records"
     if lane.state == "joining":
