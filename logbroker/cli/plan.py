@@ -55,7 +55,8 @@ _MAX_FILE_BYTES: Final = 64 * 1024 * 1024
     "measured",
     type=PathType(exists=True),
     metavar="FILE",
-    help="Measurements: the scaling.json of `logbroker experiment scaling`. They replace options that are not given.",
+    help="Measurements: the scaling.json of `logbroker experiment scaling`. A missing --rate or --work-ms is taken from"
+    " there.",
 )
 @json_option
 def plan(

@@ -221,8 +221,7 @@ def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
 def delete_records(name: str, partition: int | None, before: int | None, yes: bool, broker: str, as_json: bool) -> None:
     """Delete the first records of topic NAME.
 
-    Consumers lose them, and so do queue groups, except the records of blocked and parked lanes, which the broker copies
-    first.
+    Consumers lose them, and so do queue groups, except the records of stalled lanes, which the broker copies first.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
 """Signals that stop a command. SIGTERM of a service manager and SIGHUP of a closed terminal interrupt it like Ctrl-C,
-so that it releases its resources. A stop can be delayed while something must not be left half done. A stop that Python
-has lost is raised again."""
+so that it releases its resources. A stop can be delayed while something must not be left half done. A stop is raised
+again if Python discards its exception, as it does in a `__del__`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Interrupter:
 
     @contextmanager
     def raising_again(self) -> Iterator[None]:
-        """Within the block, raise again any stop that Python has lost."""
+        """Within the block, raise again any stop whose exception Python has discarded."""
         self._next_hook = before = sys.unraisablehook
         sys.unraisablehook = self._hook
         try:

@@ -36,7 +36,7 @@ from logbroker.tools.experiments.scaling_run import default_grid, quick_grid
 T = TypeVar("T")
 
 SECONDS: Final = 1.2
-"""Approximate duration of each of the two parts of a run."""
+"""Approximate duration of each of the two parts of a run: draining a backlog, then a steady load."""
 QUICK_SECONDS: Final = 0.8
 _ROOM_BYTES: Final = 4 * 1024 * 1024
 """Free disk space that an experiment needs. Its files together are smaller."""

@@ -76,7 +76,7 @@ def strips_text(strips: Sequence[Strip], now: float, width: int) -> Group:
         lines.append(_labelled("finished", _tracer(strip, columns)))
     lines.append(Text("waiting: the head on the left, a colour for each key (a split key: second key)", "dim"))
     lines.append(Text("finished: a rising ramp is order (with keys: within one colour); red: disorder", "dim"))
-    lines.append(Text("hot key: one key has 80 % of the records. split: the same, the key in sub-lanes", "dim"))
+    lines.append(Text("hot key: one key has 80 % of the records. split: the same, with sub-lanes", "dim"))
     for line in lines:
         line.no_wrap = True
         line.truncate(width)

@@ -55,7 +55,7 @@ def group() -> None:
 
 
 class _Lag(NamedTuple):
-    """How far a group is behind, of either type."""
+    """The lag of a consumer group or a queue group."""
 
     behind: int
     """Number of records that are not done."""
@@ -79,8 +79,8 @@ def list_groups(with_lag: bool, broker: str, as_json: bool) -> None:
 
     The types are consumer, classic (a group of Kafka clients) and queue. With --lag, `behind` is the number of records
     that are not done. For a queue group they may wait, be in flight, or be blocked or parked. For a consumer group they
-    are the records after the committed offsets; it is `at least` this number if nothing is committed in a partition
-    that the group reads, or a partition cannot be asked.
+    are the records after the committed offsets. `at least` before the number means that it leaves out partitions of
+    the group, because nothing is committed there or because they cannot be asked.
 
     \b
     Examples:

@@ -95,7 +95,7 @@ def settings_rows(settings: QueueSettings, letters_kept: str) -> Iterator[tuple[
         yield "dead letters are kept", letters_kept
     yield "undecodable batches", f"{settings.on_undecodable}"
     yield "grace", seconds_text(settings.grace_seconds or 0)
-    yield "alarm: share of a lane", f"over {settings.alarm_share:.0%}, of lanes with over 512 records"
+    yield "alarm: share of a lane", f"over {settings.alarm_share:.0%} of the waiting records, and over 512"
     yield "alarm: age of waiting records", f"over {seconds_text(settings.alarm_age_seconds or 0)}"
     yield "alarm: parked", f"over {counted(settings.max_parked_records or 0, 'record')}"
     if settings.split_by:

@@ -56,7 +56,7 @@ class TopicGeneration(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     partitions: int
     start_offsets: tuple[int, ...]
-    """The end offsets, when this generation began, of the partitions that existed before."""
+    """The end offset of each partition of the previous generation at the time when this one began."""
 
 
 class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,13 +267,13 @@ class Admin(Droppable):
         return await groups.group_lag(self._connection, await self.describe_group(group))
 
     async def delete_group(self, group: str) -> None:
-        """Delete a group without members and its offsets. Raises UnknownGroupError or GroupNotEmptyError."""
+        """Delete a group that has no members, with its offsets. Raises UnknownGroupError or GroupNotEmptyError."""
         (error,) = await self.delete_groups([group])
         if error is not None:
             raise error
 
     async def delete_groups(self, group_ids: Sequence[str]) -> list[LogbrokerError | None]:
-        """Delete groups without members, and their offsets."""
+        """Delete groups that have no members, with their offsets."""
         return await groups.delete_groups(self._connection, group_ids)
 
     async def fetch_offsets(

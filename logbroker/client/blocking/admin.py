@@ -131,11 +131,11 @@ class Admin(Uncopied):
         return run(self._admin.group_lag(group))
 
     def delete_group(self, group: str) -> None:
-        """Delete a group without members and its offsets. Raises UnknownGroupError or GroupNotEmptyError."""
+        """Delete a group that has no members, with its offsets. Raises UnknownGroupError or GroupNotEmptyError."""
         run(self._admin.delete_group(group))
 
     def delete_groups(self, group_ids: Sequence[str]) -> list[LogbrokerError | None]:
-        """Delete groups without members, and their offsets."""
+        """Delete groups that have no members, with their offsets."""
         return run(self._admin.delete_groups(group_ids))
 
     def fetch_offsets(

@@ -1,7 +1,7 @@
 """The bookkeeping of a queue group: handing out records, and recording their outcomes.
 
-Every record that stops being in flight comes through here, because it is done, has failed or was given back. The
-exceptions are records of a session that failed or were given back: see `sessions`.
+Every record that stops being in flight, because it is done, has failed or was given back, comes through here. There is
+one exception: `sessions` handles the failed and returned records of a session.
 """
 
 from __future__ import annotations

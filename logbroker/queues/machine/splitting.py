@@ -2,8 +2,8 @@
 
 *Split*: from the split on, the lane is *gated*: no more of its records are handed out. When its deliveries in flight
 are settled and its session has ended, the runtime of the group reads the waiting records of the lane and moves them, in
-their order, to the sub-lanes (`next_records`, `move`). Each sub-lane is handed out from its first record on. The scan
-still puts new records of the key at the end of the lane. When the lane is empty, the scan puts new records into the
+their order, to the sub-lanes (`next_records`, `move`). A sub-lane is ready as soon as it has a record. The scan still
+puts new records of the key at the end of the lane. When the lane is empty, the scan puts new records into the
 sub-lanes: this is the moment when `scan_keying` changes. So the records of a sub-lane are in the order of the log, and
 none of them is handed out before the lane's deliveries are settled. The state of a record (attempts, a backoff, a
 not-before time, being blocked or parked, an intent) goes with it, because all of that is kept by record.

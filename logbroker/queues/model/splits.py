@@ -4,7 +4,7 @@ A record of a split key goes to sub-lane `(murmur2(second key) & 0x7fffffff) % i
 records with the same second key share a sub-lane and stay in order. A record without a second key counts as having an
 empty one. A split by `none` uses the offset instead: `offset % into`. The name of a sub-lane is that of its lane, `#`,
 and its number, as in `general#3`. It is a lane key like any other: operators and sessions use it to name the sub-lane.
-If another ordering key has the same name, both share a lane, which keeps order.
+If another ordering key has the same name, both share this lane, and the records of each stay in order.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Retention and deletions of records in the topic of a queue group: they wait until the records are done or, when the
-group is asked to release them, until those of stalled lanes are copied.
+"""Keeps retention and deletions from removing records that a queue group needs: those that are not done, until the
+group releases them.
 
 Retention asks the group to release its oldest records beyond `retention.hold.bytes`; a deletion asks it to release all
 records that are to be deleted. In the part of the log to release, the group first copies all records of stalled lanes
@@ -139,7 +139,7 @@ class RetentionHolder:
 
     def _version(self) -> tuple[object, ...]:
         """Return a value that changes when earlier findings about stalled records are void. Failures do not change it;
-        `StalledLanes.noting` collects these."""
+        `StalledLanes.noting` collects them."""
         return self._rewinds, self.standing.keyed_by()
 
     async def _copy_below(self, partition: int, until: int) -> None:
