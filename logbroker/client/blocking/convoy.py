@@ -166,7 +166,7 @@ class Convoy(Uncopied):
         self._ended = deque[Entry]()
         """Records whose handlers have returned, to be noted as done."""
         self._given = SimpleQueue[Any]()
-        """What threads wait for: started records, `_LOOK`, or None at the end."""
+        """Inputs that threads wait for: started records, `_LOOK`, or None at the end."""
         self._is_woken = False
         """Whether `_LOOK` is on its way to a thread."""
         self._looking = threading.Lock()
