@@ -329,8 +329,22 @@ def test_a_repeat_of_an_idempotent_producer_gets_its_first_offset(broker: Embedd
         gap = produce(client, topic, 0, batch_of(b"c", base_sequence=5, **sequence))
         assert (first.error_code, repeat.error_code, first.base_offset, repeat.base_offset) == (0, 0, 0, 0)
         assert gap.error_code == 45
-        raised = client.call(INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None, **sequence))
-        assert (raised.producer_id, raised.producer_epoch) == (producer.producer_id, producer.producer_epoch + 1)
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, -1), (0, 0), (1, 0), (1, 2**15 - 1), (2**40, 7), (-2, -2)])
+def test_a_producer_gets_a_new_id_whatever_it_names(broker: EmbeddedBroker, producer_id: int, epoch: int) -> None:
+    request = InitProducerIdRequest(transactional_id=None, producer_id=producer_id, producer_epoch=epoch)
+    with RawClient(broker.kafka_address) as client:
+        ids = [client.call(INIT_PRODUCER_ID, 4, each) for each in (InitProducerIdRequest(transactional_id=None), request)]
+    assert [(each.error_code, each.producer_epoch) for each in ids] == [(0, 0)] * 2
+    assert ids[1].producer_id > ids[0].producer_id
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (1, -1)])
+def test_a_producer_names_an_id_with_its_epoch(broker: EmbeddedBroker, producer_id: int, epoch: int) -> None:
+    request = InitProducerIdRequest(transactional_id=None, producer_id=producer_id, producer_epoch=epoch)
+    with RawClient(broker.kafka_address) as client:
+        assert client.call(INIT_PRODUCER_ID, 4, request).error_code == 42
 
 
 @pytest.mark.parametrize("version", versions(INIT_PRODUCER_ID))
