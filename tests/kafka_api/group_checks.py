@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -25,30 +27,12 @@ class Handled:
     member: str = ""
 
 
-class MemberProcess:
-    """One member."""
+class Member(ABC):
+    """One member, and the file to which it writes."""
 
-    def __init__(
-        self,
-        library: str,
-        address: str,
-        topic: str,
-        group: str,
-        path: Path,
-        *,
-        instance_id: str = "",
-        assignor: str = "",
-        session_ms: int = SESSION_MS,
-    ) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         path.touch()
-        self._orders, theirs = processes.Pipe()
-        self.process: BaseProcess = processes.Process(
-            target=run,
-            args=(library, address, topic, group, path, theirs, instance_id, assignor, session_ms),
-            daemon=True,
-        )
-        self.process.start()
 
     def _lines(self, kind: str) -> list[list[str]]:
         lines = self.path.read_text().split("\n")[:-1]  # The last one may be cut short.
@@ -64,12 +48,49 @@ class MemberProcess:
         """Return the partitions that it was given, each time."""
         return [{int(number) for number in numbers.split(",") if number} for _, _, numbers in self._lines("A")]
 
+    @abstractmethod
+    def is_alive(self) -> bool: ...
+
+    @abstractmethod
+    def kill(self) -> None: ...
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Let it say goodbye."""
+
+
+class MemberProcess(Member):
+    """A member that is a client for Python."""
+
+    def __init__(
+        self,
+        library: str,
+        address: str,
+        topic: str,
+        group: str,
+        path: Path,
+        *,
+        instance_id: str = "",
+        assignor: str = "",
+        session_ms: int = SESSION_MS,
+    ) -> None:
+        super().__init__(path)
+        self._orders, theirs = processes.Pipe()
+        self.process: BaseProcess = processes.Process(
+            target=run,
+            args=(library, address, topic, group, path, theirs, instance_id, assignor, session_ms),
+            daemon=True,
+        )
+        self.process.start()
+
+    def is_alive(self) -> bool:
+        return self.process.is_alive()
+
     def kill(self) -> None:
         self.process.kill()
         self.process.join()
 
     def leave(self) -> None:
-        """Let it say goodbye."""
         self._orders.send("leave")
         self.process.join(30)
         assert self.process.exitcode == 0, f"{self.path.name} ended with {self.process.exitcode}"
@@ -78,15 +99,19 @@ class MemberProcess:
 class Members:
     """All members of a test; those that are left are killed at the end."""
 
-    def __init__(self, library: str, address: str, topic: str, group: str, directory: Path, **settings: Any) -> None:
-        self._all: list[MemberProcess] = []
+    def __init__(
+        self, library: Any, address: str, topic: str, group: str, directory: Path,
+        make: Callable[..., Member] = MemberProcess, **settings: Any,
+    ) -> None:  # fmt: skip
+        self._all: list[Member] = []
+        self._make = make
         self._start = (library, address, topic, group)
         self._directory = directory
         self._settings = settings
 
-    def start(self, **settings: Any) -> MemberProcess:
+    def start(self, **settings: Any) -> Member:
         path = self._directory / f"member-{len(self._all)}"
-        member = MemberProcess(*self._start, path, **self._settings | settings)
+        member = self._make(*self._start, path, **self._settings | settings)
         self._all.append(member)
         return member
 
@@ -102,7 +127,7 @@ class Members:
 
     def __exit__(self, *_: object) -> None:
         for member in self._all:
-            if member.process.is_alive():
+            if member.is_alive():
                 member.kill()
 
 

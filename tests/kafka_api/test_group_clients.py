@@ -13,7 +13,7 @@ import logbroker
 from logbroker.client.sync import Admin, GroupDescription, Producer, TopicPartition
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import UnknownGroupError
-from tests.kafka_api.group_checks import CommitWatch, MemberProcess, Members, check_handled
+from tests.kafka_api.group_checks import CommitWatch, Member, Members, check_handled
 from tests.waiting import until
 
 LIBRARIES = ("confluent-kafka", "kafka-python", "aiokafka")
@@ -187,7 +187,7 @@ def test_a_broker_that_is_killed_loses_no_offset_and_no_record(
         except BaseException as error:
             failures.append(error)
 
-    def grown(member: MemberProcess) -> None:
+    def grown(member: Member) -> None:
         """Wait until a member handles further records."""
         before = len(member.handled())
 

@@ -1,0 +1,73 @@
+"""Groups of Kafka clients of other languages, unchanged: a member is killed, one leaves, one resumes, and the broker is
+killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logbroker.client.sync import Admin
+from logbroker.embedded_broker import EmbeddedBroker
+from tests.interop.kafka.kcat import KCAT, KcatMember
+from tests.interop.kafka.ports import restartable
+from tests.interop.kafka.programs import CLIENTS, MemberProgram
+from tests.interop.kafka.toolchains import MissingToolError
+from tests.kafka_api.group_checks import CommitWatch, Members, check_handled
+from tests.kafka_api.test_group_clients import GROUP, PARTITIONS, SECONDS, committed, ends, send, until_shared_by
+from tests.waiting import until
+
+SESSION_MS = 3_000
+KINDS = [*((client, MemberProgram, {"protocol": "classic"}) for client in CLIENTS), (KCAT, KcatMember, {})]
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with restartable(group_initial_rebalance_delay_seconds=0.1) as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t", partitions=PARTITIONS)
+        yield broker
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize(
+    ("client", "make", "settings"), KINDS, ids=["-".join([repr(kind[0]), *kind[2].values()]) for kind in KINDS]
+)
+def test_a_group_outlives_a_member_and_a_broker(
+    broker: EmbeddedBroker, client: Any, make: Any, settings: dict[str, str], tmp_path: Path
+) -> None:
+    try:
+        client.command  # noqa: B018
+    except MissingToolError as error:
+        pytest.skip(str(error))
+    watch = CommitWatch(GROUP)
+    with Members(
+        client, broker.kafka_address, "t", GROUP, tmp_path, make, session_ms=SESSION_MS, **settings
+    ) as members:
+        first, victim = members.start(), members.start()
+        until_shared_by(broker, 2)
+        sent = send(broker, 200, "before")
+        until(lambda: members.values() >= sent, SECONDS)
+        assert victim.handled()
+        victim.kill()
+        sent |= send(broker, 200, "killed")
+        until(lambda: members.values() >= sent, SECONDS)
+        until_shared_by(broker, 1)
+        watch.look(broker.address)
+        broker.kill()
+        broker.start()
+        sent |= send(broker, 200, "restarted")
+        until(lambda: members.values() >= sent, SECONDS)
+        until(lambda: watch.look(broker.address) and committed(broker) == ends(broker), SECONDS)
+        first.leave()
+        with Admin(broker.address) as admin:
+            assert admin.describe_group(GROUP).info.state == "empty"
+        after = send(broker, 200, "resumed")
+        second = members.start()
+        until(lambda: {each.value for each in second.handled()} >= after, SECONDS)
+        assert {each.value for each in second.handled()} == after
+        second.leave()
+        watch.look(broker.address)
+        check_handled(members.handled(), sent | after)
