@@ -32,6 +32,9 @@ CHECK_SECONDS: Final = 2.0
 """Time between two searches for silent connections."""
 WARNING_SECONDS: Final = 60.0
 """Least time between two warnings about too many connections."""
+BACKLOG: Final = 1024
+"""Connections that the kernel completes before the broker takes them: after a restart, all clients come back at once.
+To those beyond, it does not answer, and they try again after a second or more."""
 _SCOPE: Final = "kafka"
 _CLUSTER_ID: Final = b"cluster-id"
 
@@ -76,7 +79,9 @@ class KafkaListener:
         except OSError as error:
             raise cannot_listen(self._address, error.errno or errno.EADDRINUSE) from None
         loop = asyncio.get_running_loop()
-        self._servers = [await loop.create_server(lambda: KafkaConnection(self), sock=each) for each in sockets]
+        self._servers = [
+            await loop.create_server(lambda: KafkaConnection(self), sock=each, backlog=BACKLOG) for each in sockets
+        ]
         self._checks = asyncio.create_task(self._check_connections())
         return self._address._replace(port=sockets[0].getsockname()[1])
 

@@ -22,7 +22,8 @@ _STOP_SECONDS: Final = 30
 
 class LimitedBroker:
     """`logbroker serve` below `directory`. Stopped with SIGTERM at the end, which must go cleanly, and all it wrote
-    verified; killed where the test failed."""
+    verified; killed where the test failed. `plant` is a name of `tests.hostile.plants` or `tests.kafka_hostile.plants`,
+    or "none"."""
 
     def __init__(
         self, directory: Path, *, memory_bytes: int = 0, descriptors: int = 0, plant: str = "none", **settings: Any
@@ -36,7 +37,8 @@ class LimitedBroker:
         command += ["--data-dir", str(self._data_dir), "--listen", "127.0.0.1:0", "--log-level", "warning"]
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=log)
-        self.address = ""
+        self.address = self.kafka_address = ""
+        self._checked_bytes = 0
 
     def __enter__(self) -> Self:
         try:
@@ -45,7 +47,7 @@ class LimitedBroker:
         except BaseException:
             self._end()
             raise
-        self.address = line.strip().removeprefix(READY_PREFIX)
+        self.address, _, self.kafka_address = line.strip().removeprefix(READY_PREFIX).partition(" kafka=")
         return self
 
     def __exit__(
@@ -78,6 +80,16 @@ class LimitedBroker:
         """How many are open."""
         return len(os.listdir(f"/proc/{self._process.pid}/fd"))
 
+    def check_log(self) -> None:
+        """Raise AssertionError if the broker has told an error since the last check."""
+        with self._log_path.open("rb") as file:
+            file.seek(self._checked_bytes)
+            new = file.read()
+        self._checked_bytes += len(new)
+        said = new.decode(errors="replace")
+        assert "Traceback" not in said, said[-4000:]
+        assert " ERROR " not in said, said[-4000:]
+
     def last_words(self) -> str:
         return "\n".join(self._log().splitlines()[-30:])
 
@@ -95,9 +107,7 @@ class LimitedBroker:
         self._process.terminate()
         code = self._process.wait(_STOP_SECONDS)
         assert code == 0, f"exit code {code}: {self.last_words()}"
-        said = self._log()
-        assert "Traceback" not in said, said[-4000:]
-        assert " ERROR " not in said, said[-4000:]
+        self.check_log()
         reports = verify(locate([self._data_dir]), lambda _bytes: None)
         wrong = [item for report in reports for item in report.findings if item.severity is not Severity.NOTE]
         assert not wrong, wrong[:5]

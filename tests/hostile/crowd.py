@@ -52,7 +52,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 def run(directory: Path, *, seconds: float, descriptors: int = 0) -> dict[str, int]:
     """Let the crowd stand there for so long; `descriptors` is what the broker may have, 0 as many as it likes."""
     with (
-        _many_descriptors(),
+        many_descriptors(),
         LimitedBroker(directory, memory_bytes=MEMORY_BYTES, descriptors=descriptors, **_SETTINGS) as broker,
     ):
         return asyncio.run(_run(broker, seconds, descriptors))
@@ -198,8 +198,8 @@ def _channel(address: str) -> grpc.aio.Channel:
 
 
 @contextmanager
-def _many_descriptors() -> Iterator[None]:
-    """The crowd needs more descriptors than a program is given at first."""
+def many_descriptors() -> Iterator[None]:
+    """Raise the limit of this process: the crowd needs more descriptors than a program is given at first."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:

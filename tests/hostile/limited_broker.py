@@ -2,7 +2,7 @@
 
 MEMORY bounds what the process may allocate (RLIMIT_DATA, in bytes: an address space bound would count the metadata
 store's map of 1 GiB and the stacks of threads), DESCRIPTORS what it may open (RLIMIT_NOFILE); 0: no bound. PLANT is a
-name of `tests.hostile.plants`, or "none".
+name of `tests.hostile.plants` or `tests.kafka_hostile.plants`, or "none".
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 
 from logbroker.cli.main import main
 from tests.hostile.plants import PLANTS
+from tests.kafka_hostile.plants import KAFKA_PLANTS
 
 
 def limit(memory_bytes: int, descriptors: int) -> None:
@@ -27,6 +28,6 @@ if __name__ == "__main__":
     memory, files, plant, *arguments = sys.argv[1:]
     limit(int(memory), int(files))
     if plant != "none":
-        PLANTS[plant]()
+        {**PLANTS, **KAFKA_PLANTS}[plant]()
     sys.argv[1:] = arguments
     main()

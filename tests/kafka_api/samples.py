@@ -1,16 +1,10 @@
-"""A request of each API in each version, with one item in each of its lists."""
+"""Requests with any number of items in their lists."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
 import msgspec
-
-from logbroker.kafka_api.apis.table import TABLE
-from logbroker.kafka_wire.codec import Api
-from logbroker.kafka_wire.primitives import WireFormatError
-from tests.kafka_api.raw_client import frame
 
 NAME = "sample"
 """All strings."""
@@ -32,17 +26,3 @@ def sample(kind: type[msgspec.Struct], count: int = 1) -> Any:
 
 def _is_structure(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
-def frames(change: Callable[[Any], None] = lambda message: None) -> list[tuple[Api, int, bytes]]:
-    """Return the samples, changed, of each API and version that can be written."""
-    found = []
-    for served in TABLE.values():
-        for version in served.versions:
-            message = sample(served.api.request.kind)
-            change(message)
-            try:
-                found.append((served.api, version, frame(served.api, version, message)))
-            except WireFormatError:
-                continue  # This version lacks a field.
-    return found

@@ -1,16 +1,16 @@
-"""Bytes that are no Kafka request, and clients that do not behave: one connection ends, and others are served."""
+"""Bytes that are no Kafka request, and clients that do not behave: one connection ends, and others are served.
+
+Damaged requests to every API: `tests/kafka_hostile`.
+"""
 
 from __future__ import annotations
 
-import random
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import logbroker
 from logbroker.address import parse_address
@@ -40,9 +40,8 @@ from logbroker.kafka_wire.codec import Api
 from logbroker.kafka_wire.messages.api_versions import ApiVersionsRequest
 from logbroker.kafka_wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.kafka_api.raw_client import RawClient, batch_of, frame, produce, produce_request
-from tests.kafka_api.samples import frames, sample
+from tests.kafka_api.samples import sample
 from tests.kafka_api.test_apis import fetch_request, values_of
-from tests.speeds import examples
 from tests.waiting import until
 
 MAX_BYTES = 1 << 20
@@ -91,52 +90,6 @@ def test_what_is_no_request_ends_the_connection_with_one_line(broker: EmbeddedBr
         until(lambda: lines(broker, client) == before + 1)
         assert serves(broker)
         assert lines(broker, client) == before + 1
-
-
-@given(data=st.data())
-@settings(max_examples=examples(60, 1000))
-def test_random_requests_of_every_api_are_answered_or_end_the_connection(
-    broker: EmbeddedBroker, data: st.DataObject
-) -> None:
-    key = data.draw(st.sampled_from([*sorted(TABLE), 11, 50]))
-    version = data.draw(st.integers(-1, 19))
-    body = struct.pack(">hhi", key, version, 1) + data.draw(st.binary(max_size=200))
-    with RawClient(broker.kafka_address) as client, suppress(ConnectionError, EOFError, TimeoutError):
-        client.socket.sendall(struct.pack(">i", len(body)) + body)
-        client.socket.shutdown(socket.SHUT_WR)
-        while client.socket.recv(1 << 16):
-            pass
-    assert "Traceback" not in broker.log_path.read_text()
-    assert serves(broker)
-
-
-WHOLE = [data for _, _, data in frames()]
-
-
-@given(seed=st.integers(0, 2**32))
-@settings(max_examples=examples(40, 2000))
-def test_damaged_requests_are_answered_or_end_the_connection(broker: EmbeddedBroker, seed: int) -> None:
-    chance = random.Random(seed)
-    whole = [
-        *WHOLE,
-        frame(METADATA, 12, MetadataRequest(topics=[MetadataRequestTopic(name="t")])),
-        frame(PRODUCE, 9, produce_request("t", {0: batch_of(b"a", b"b"), 1: batch_of(b"c")})),
-        frame(PRODUCE, 3, produce_request("t", {0: batch_of(b"a")})),
-        frame(FETCH, 12, fetch_request(12, "t", b"", 0)),
-        frame(FETCH, 13, fetch_request(13, "t", b"i" * 16, 0)),
-    ]
-    damaged = bytearray(chance.choice(whole))
-    for _ in range(chance.randrange(1, 4)):
-        damaged[chance.randrange(12, len(damaged))] = chance.randrange(256)
-    del damaged[chance.randrange(12, len(damaged) + 1) :]
-    struct.pack_into(">i", damaged, 0, len(damaged) - 4)
-    with RawClient(broker.kafka_address) as client, suppress(ConnectionError, EOFError):
-        client.socket.sendall(damaged)
-        client.socket.shutdown(socket.SHUT_WR)
-        while client.socket.recv(1 << 16):
-            pass
-    assert "Traceback" not in broker.log_path.read_text()
-    assert serves(broker)
 
 
 LISTING = (
