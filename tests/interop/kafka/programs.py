@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tests.interop.kafka.toolchains import program_command
+from tests.kafka_api import test_admin_clients as admins
 from tests.kafka_api.clients import CODECS, Found, Keyed
 from tests.kafka_api.group_checks import Member
 from tests.kafka_api.group_member import SESSION_MS
@@ -123,6 +124,27 @@ class ForeignClient:
         )  # fmt: skip
         return [(number, partition, offset) for number, partition, offset in acknowledged]
 
+    def create(self, address: str, topic: str) -> None:
+        self.ask(do="create", address=address, topic=topic, partitions=admins.PARTITIONS, configs=admins.CREATED)
+
+    def manage(self, address: str, topic: str) -> admins.Report:
+        retention_ms = admins.ALTERED["retention.ms"]
+        seen = self.ask(do="manage", address=address, topic=topic, partitions=admins.GROWN, retention_ms=retention_ms)
+        latest = seen.get("latest")
+        return admins.Report(
+            nodes=seen["nodes"],
+            configs=seen["configs"],
+            refusal=seen["refusal"],
+            partitions=seen["partitions"],
+            low_watermarks=_by_number(seen["low_watermarks"]),
+            log_dirs={path: _by_number(sizes) for path, sizes in seen.get("log_dirs", {}).items()},
+            producers=[(producer_id, sequence) for producer_id, sequence in seen.get("producers", [])],
+            latest=(latest[0], latest[1]) if latest else None,
+        )
+
+    def delete(self, address: str, topic: str) -> None:
+        self.ask(do="delete", address=address, topic=topic)
+
     def read(self, address: str, topic: str, partitions: int, position: int | str, count: int) -> list[Found]:
         rows = self.ask(
             do="consume", address=address, topic=topic, partitions=partitions, count=count, **{"from": position}
@@ -131,6 +153,10 @@ class ForeignClient:
             Found(partition, offset, None if key is None else key.encode(), value.encode())
             for partition, offset, key, value in rows
         ]
+
+
+def _by_number(found: dict[str, int]) -> dict[int, int]:
+    return {int(partition): value for partition, value in found.items()}
 
 
 _running: Final[dict[str, Program]] = {}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -245,9 +243,9 @@ func (ibm) manage(c command) (any, error) {
 		return nil, err
 	}
 	report := map[string]any{}
-	var refused *sarama.AlterConfigError
+	var refused sarama.KError
 	if err := alter("nonsense", "1"); errors.As(err, &refused) {
-		report["refusal"] = int(refused.Err)
+		report["refusal"] = int(refused)
 	}
 	described, err := admin.DescribeConfig(sarama.ConfigResource{Type: sarama.TopicResource, Name: c.Topic})
 	if err != nil {
@@ -283,28 +281,10 @@ func (ibm) manage(c command) (any, error) {
 		return nil, err
 	}
 	nodes := []string{}
-	ids := []int32{}
 	for _, each := range brokers {
 		nodes = append(nodes, each.Addr())
-		ids = append(ids, each.ID())
 	}
 	report["nodes"] = nodes
-	directories, err := admin.DescribeLogDirs(ids)
-	if err != nil {
-		return nil, err
-	}
-	sizes := map[string]map[int32]int64{}
-	for _, each := range slices.Concat(slices.Collect(maps.Values(directories))...) {
-		sizes[each.Path] = map[int32]int64{}
-		for _, topic := range each.Topics {
-			if topic.Topic == c.Topic {
-				for _, place := range topic.Partitions {
-					sizes[each.Path][place.PartitionID] = place.Size
-				}
-			}
-		}
-	}
-	report["log_dirs"] = sizes
 	return report, nil
 }
 

@@ -52,6 +52,10 @@ public class Program {
     private static final int SECONDS = 60;
     private static final ObjectMapper JSON = new ObjectMapper();
 
+    private static final int NONE = -1;
+
+    private static int firstCode;
+
     private final PrintStream answers;
     private final BufferedReader commands;
 
@@ -64,7 +68,8 @@ public class Program {
         Program program = new Program(System.in, new PrintStream(System.out, false, StandardCharsets.UTF_8));
         System.setOut(System.err);
         Exit.setExitProcedure((code, message) -> {
-            throw new Exited(code);
+            firstCode = firstCode == NONE ? code : firstCode;
+            throw new Exited(); // Some tools catch it, and end again.
         });
         program.run();
         Runtime.getRuntime().halt(0); // Some tools leave threads.
@@ -337,7 +342,7 @@ public class Program {
         ByteArrayOutputStream output = new ByteArrayOutputStream();
         InputStream input = System.in;
         PrintStream before = System.out;
-        int code = 0;
+        firstCode = NONE;
         try (PrintStream shown = new PrintStream(output, true, StandardCharsets.UTF_8)) {
             System.setOut(shown);
             System.setIn(new ByteArrayInputStream(bytes(command.get("input"))));
@@ -347,20 +352,13 @@ public class Program {
             if (!(error.getCause() instanceof Exited)) {
                 throw error;
             }
-            code = ((Exited) error.getCause()).code;
         } finally {
             System.setOut(before);
             System.setIn(input);
         }
-        return List.of(code, output.toString(StandardCharsets.UTF_8));
+        return List.of(Math.max(firstCode, 0), output.toString(StandardCharsets.UTF_8));
     }
 
     private static class Exited extends RuntimeException {
-        final int code;
-
-        Exited(int code) {
-            super("exit code " + code);
-            this.code = code;
-        }
     }
 }

@@ -112,7 +112,9 @@ export async function group(command, member) {
   const handling = (async () => {
     for await (const message of stream) {
       member.handled(message.partition, message.offset, message.value)
-      await message.commit()
+      if (message.offset % 5n === 0n || stream.readableLength === 0) {
+        await message.commit()
+      }
     }
   })()
   handling.catch(error => console.error(error))
@@ -150,10 +152,10 @@ export function manage(command) {
     await alter('retention.ms', command.retention_ms)
     const refusal = await alter('nonsense', '1').then(
       () => 0,
-      error => error.findBy?.('code', 'PLT_KFK_RESPONSE') && error.findBy('apiCode', 40)?.apiCode
+      error => error.findBy('code', 'PLT_KFK_PROTOCOL').apiCode
     )
     const [described] = await admin.describeConfigs({ resources: [resource] })
-    await admin.createPartitions({ topics: [{ name: topic, count: command.partitions, assignments: [] }] })
+    await admin.createPartitions({ topics: [{ name: topic, count: command.partitions }] })
     const metadata = await admin.metadata({ topics: [topic], forceUpdate: true })
     const partitions = [
       { partition: 0, offset: 2n },
