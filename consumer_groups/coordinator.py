@@ -132,8 +132,8 @@ class Coordinator(GroupShell[Group]):
         self.machine.subscribe(link.member_id, subscription, self._loop.time())
         self._collect()
 
-    def leave(self, link: MemberLink) -> None:
-        self.machine.leave(link.member_id, self._loop.time())
+    def leave(self, link: MemberLink, *, for_good: bool = False) -> None:
+        self.machine.leave(link.member_id, self._loop.time(), for_good=for_good)
         self._end(link)
         self._collect()
         self._messages.append((link, Ended(None)))
@@ -145,6 +145,16 @@ class Coordinator(GroupShell[Group]):
         self.machine.disconnected(link.member_id, self._loop.time())
         self._end(link)
         self._collect()
+
+    def channel_of(self, member_id: str) -> Channel | None:
+        """Return the channel of a member that is connected."""
+        link = self._links.get(member_id)
+        return None if link is None else link.channel
+
+    async def synced(self) -> None:
+        """Wait until all changes up to now are synced, and the messages that tell of them are sent. Raises the error
+        after which the group stores nothing more."""
+        await self._commits.synced(None)
 
     def _end(self, link: MemberLink) -> None:
         link.ended = True
@@ -161,7 +171,7 @@ class Coordinator(GroupShell[Group]):
     def commit(
         self, link: MemberLink, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
     ) -> None:
-        self._answer_commit(link, correlation_id, self._stage_of_member(link, epoch, topics))
+        self._answer_commit(link, correlation_id, self.stage_of_member(link, epoch, topics))
 
     async def commit_in_turns(
         self, link: MemberLink, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
@@ -171,12 +181,18 @@ class Coordinator(GroupShell[Group]):
         if is_small(topics):
             self.commit(link, correlation_id, epoch, topics)
             return
-        outcomes = await in_turns(topics, lambda part: self._stage_of_member(link, epoch, part))
+        outcomes = await in_turns(topics, lambda part: self.stage_of_member(link, epoch, part))
         self._answer_commit(link, correlation_id, outcomes)
 
-    def _stage_of_member(
-        self, link: MemberLink, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
+    def stage_of_member(
+        self,
+        link: MemberLink,
+        epoch: int,
+        topics: Sequence[TopicCommit | LogbrokerError],
+        *,
+        may_go_back: bool = False,
     ) -> list[CommitOutcome]:
+        """Stage a part of a commit. Its offsets are synced with the next transaction."""
         try:
             if link.ended:
                 raise UnknownMemberError(f"{link.member_id} is no member of group {self.group_id} any more: join anew")
@@ -185,7 +201,10 @@ class Coordinator(GroupShell[Group]):
             self.store.check_room(DiskUse.USES_RESERVE)
         except LogbrokerError as error:
             return [error.as_value()] * len(topics)
-        outcomes = self._stage(topics, self._floors[link.member_id])
+        floors = self._floors[link.member_id]
+        if may_go_back:
+            _lower(floors, topics)
+        outcomes = self._stage(topics, floors)
         if any(_took_some(topic, outcome) for topic, outcome in zip(topics, outcomes, strict=True)):
             # A refused commit does not show that the program is alive: clients repeat it by themselves.
             self.machine.heartbeat(link.member_id, self._loop.time(), polled=True)
@@ -256,14 +275,16 @@ class Coordinator(GroupShell[Group]):
     def _on_synced(self, step: _Step) -> None:
         self.offsets.apply(step.staged)
         for link, message in step.messages:
-            link.channel.send(self._outgoing(message))
-            if isinstance(message, Joined) and message.resumed:
+            link.channel.send(self._outgoing(link, message))
+            if isinstance(message, Joined) and message.resumed and not self._sends_heartbeats(link):
                 self._remind(link)
         self._follow_generations()
         self._arm()
 
-    def _outgoing(self, message: Message | CommitDone | Ended | _ToRead) -> MemberMessage:
+    def _outgoing(self, link: MemberLink, message: Message | CommitDone | Ended | _ToRead) -> MemberMessage:
         if isinstance(message, Assignment):
+            if self._sends_heartbeats(link):
+                return AssignedOffsets(message.epoch, [], {})  # It asks for offsets, and reads all generations.
             get = self.offsets.get
             partitions = sorted(message.partitions)
             generations = self._generations_of({topic_id for topic_id, _ in partitions})
@@ -271,6 +292,10 @@ class Coordinator(GroupShell[Group]):
         if isinstance(message, _ToRead):
             return self._generations_of(message.topic_ids)
         return Ended(message.error) if isinstance(message, Fenced) else message
+
+    def _sends_heartbeats(self, link: MemberLink) -> bool:
+        member = self.machine.member(link.member_id)
+        return member is not None and member.join.by_heartbeats
 
     # --- generations of topics ---
 
@@ -306,6 +331,14 @@ class Coordinator(GroupShell[Group]):
     def _look_again(self) -> None:
         self._look = None
         self._follow_generations()
+
+
+def _lower(floors: Floors, topics: Sequence[TopicCommit | LogbrokerError]) -> None:
+    """Let a member commit any offsets in the partitions of a commit that it holds."""
+    for topic in topics:
+        if isinstance(topic, TopicCommit):
+            held = floors.get(topic.topic_id, {})
+            held.update((partition, -1) for partition in topic.partitions if partition in held)
 
 
 def _took_some(topic: TopicCommit | LogbrokerError, outcome: CommitOutcome) -> bool:

@@ -43,7 +43,7 @@ from typing import Final
 
 from logbroker.consumer_groups.admission import check_room, check_settings, replaced_by
 from logbroker.consumer_groups.assignors import DEFAULT_ASSIGNOR, AssignableTopic
-from logbroker.consumer_groups.member import Input, Member, State, loaded_member, slot_of
+from logbroker.consumer_groups.member import Input, Member, State, loaded_member, slot_of, static_slot
 from logbroker.consumer_groups.messages import Assignment, Fenced, GroupOutputs, Join, Joined, Message
 from logbroker.consumer_groups.outbox import Outbox
 from logbroker.consumer_groups.rows import KEY_ORDER, decode_group, group_row
@@ -127,11 +127,20 @@ class Group:
     def member(self, member_id: str) -> Member | None:
         return self._members.get(member_id)
 
+    def static_member(self, instance_id: str) -> Member | None:
+        """Return the member with this instance id."""
+        return self._slots.get(static_slot(instance_id))
+
     def __len__(self) -> int:
         return len(self._members)
 
     def target(self, member: Member) -> frozenset[PartitionKey]:
         return self._target.of(member.slot)
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """Return the names of the existing topics that members subscribe to."""
+        subscriptions = {member.subscription for member in self._members.values()}
+        return frozenset[str]().union(*(each.resolve(self._topics) for each in subscriptions))
 
     @property
     def state(self) -> str:
@@ -225,13 +234,14 @@ class Group:
             self._target_is_stale = True
             self._outbox.touch(member)
 
-    def leave(self, member_id: str, now: float) -> None:
-        """Let a member leave. It holds nothing any more; a static member keeps its place for its session timeout.
-        Raises UnknownMemberError."""
+    def leave(self, member_id: str, now: float, *, for_good: bool = False) -> None:
+        """Let a member leave. It holds nothing any more. Unless it leaves for good, a static member keeps its place for
+        its session timeout. Raises UnknownMemberError."""
         member = self._connected(member_id)
         member.heard_at = now
-        if member.join.instance_id:
+        if member.join.instance_id and not for_good:
             member.left = True
+            self._outbox.touch(member)
             self._lose(member, now)
         else:
             self._remove(member, Input.LEFT)
@@ -360,7 +370,7 @@ class Group:
 
     def _expect_back(self, member: Member, now: float) -> None:
         member.expires_at = now + self._grace_seconds
-        if member.join.instance_id:
+        if member.join.instance_id or member.join.by_heartbeats:
             member.expires_at = max(member.expires_at, member.heard_at + member.join.session_timeout_ms / 1000)
         self._deadlines.arm(member, member.deadline())
 

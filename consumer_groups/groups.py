@@ -20,6 +20,8 @@ from logbroker.consumer_groups.classic.messages import ClassicJoin, ClassicJoine
 from logbroker.consumer_groups.classic.rows import is_classic
 from logbroker.consumer_groups.coordinator import Coordinator
 from logbroker.consumer_groups.group import Group
+from logbroker.consumer_groups.heartbeats import member as heartbeats
+from logbroker.consumer_groups.heartbeats.messages import JOINING, HeartbeatAnswer, HeartbeatTimes, MemberHeartbeat
 from logbroker.consumer_groups.membership import Channel, MemberLink
 from logbroker.consumer_groups.messages import Join
 from logbroker.consumer_groups.offsets import OFFSET_ROW, CommitOutcome, OffsetBudget, OffsetTable, TopicCommit
@@ -33,7 +35,6 @@ from logbroker.errors import (
     UnknownMemberError,
     UnknownTopicError,
     WrongGroupTypeError,
-    quoted,
 )
 from logbroker.group_runtime.group_store import GroupStore, check_group_id, reading_rows, stored_group_ids
 from logbroker.types import TopicId
@@ -49,6 +50,8 @@ TOPIC_NEWS_SHARE: Final = 0.1
 """Share of the time that groups may spend on changes of topics."""
 MAX_TOPIC_NEWS_SECONDS: Final = 5.0
 """Longest time for which a notification of groups about changed topics is delayed."""
+HEARTBEATS_PER_SESSION: Final = 3
+"""Least number of heartbeats within a session timeout."""
 MAX_STALE_TOPICS: Final = 1000
 """Number of cached topics from which on the cache is cleared, if at least half of them no longer exist."""
 
@@ -115,6 +118,9 @@ class Groups:
         self._loop = asyncio.get_running_loop()
         self._offset_budget = OffsetBudget(config.max_offsets_bytes, config.max_group_offsets_bytes)
         self._member_budget = MemberBudget(MAX_BYTES)
+        session_ms = round(config.group_session_timeout_seconds * 1000)
+        interval_ms = round(config.group_heartbeat_interval_seconds * 1000)
+        self.heartbeat_times = HeartbeatTimes(session_ms, min(interval_ms, session_ms // HEARTBEATS_PER_SESSION))
         self._groups: dict[str, AnyGroup] = {}
         self._deletions: dict[str, asyncio.Task[None]] = {}
         self._topics = _AssignableTopics(engine)
@@ -184,6 +190,25 @@ class Groups:
         self._groups[group_id] = group
         return await answer
 
+    async def heartbeat(self, group_id: str, beat: MemberHeartbeat) -> HeartbeatAnswer:
+        """Answer a heartbeat of a member that has no stream. The first member creates the group.
+
+        Raises InvalidGroupIdError, UnknownGroupError, WrongGroupTypeError, OverloadedError, DiskFullError, or the
+        errors of `heartbeats`.
+        """
+        if beat.epoch == JOINING:
+            group = await self._group_of_type(group_id, Coordinator)
+            self._store.check_room(DiskUse.USES_RESERVE)
+            member = heartbeats.join(group, beat, self.heartbeat_times)
+            self._groups[group_id] = group
+            return await member.answer(beat)
+        known = self.group(group_id)
+        if not isinstance(known, Coordinator):
+            raise WrongGroupTypeError(f"group {group_id} uses the classic protocol: use it, too, or another id")
+        if beat.epoch < 0:
+            return await heartbeats.leave(known, beat)
+        return await heartbeats.heard(known, beat).answer(beat)
+
     async def commit_offsets(
         self, group_id: str, topics: Sequence[TopicCommit | LogbrokerError]
     ) -> list[CommitOutcome]:
@@ -195,7 +220,7 @@ class Groups:
         self._groups[group_id] = group
         return await group.commit_offsets(topics)
 
-    async def commit_classic(
+    async def commit_of_kafka(
         self,
         group_id: str,
         member_id: str,
@@ -203,8 +228,8 @@ class Groups:
         generation: int,
         topics: Sequence[TopicCommit | LogbrokerError],
     ) -> list[CommitOutcome]:
-        """Commit for a member of a classic group, or for a program that is not a member and names no generation. Such a
-        commit creates the group.
+        """Commit for a Kafka client: for a member, which names its generation or epoch, or for a program that is not a
+        member and names none. Such a commit creates the group.
 
         Raises InvalidGroupIdError, UnknownGroupError, UnknownMemberError, WrongGroupTypeError, OverloadedError or
         DiskFullError.
@@ -217,10 +242,7 @@ class Groups:
         if isinstance(group, ClassicCoordinator):
             return await group.commit(member_id, instance_id, generation, topics)
         if generation >= 0 or member_id or len(group.machine):
-            raise UnknownMemberError(
-                f"the group has {len(group.machine)} members, and {quoted(member_id)} is not one of them: join it"
-                " first; a group without members takes commits without a member id and a generation"
-            )
+            return await heartbeats.commit(group, member_id, generation, topics)
         return await group.commit_offsets(topics)
 
     async def delete(self, group_id: str) -> None:

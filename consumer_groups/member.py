@@ -6,6 +6,9 @@ RECONCILING  connected, an assignment is outstanding       what it took last, an
 AWAY         no stream: it broke, a static member left,    what it held before, until it returns or expires
              or the broker has started
 GONE         not a member any more                         nothing
+
+A member that has no stream, but sends heartbeats, is connected as long as they come. It is away only after a start of
+the broker, or as a static member that has left.
 """
 
 from __future__ import annotations
@@ -153,8 +156,13 @@ class Member:
 
         It may learn late that its stream broke, but delivers for no longer than the shorter of grace and session
         timeout after it was last heard from. A grace of 0 asks for immediate takeovers, and accepts the consequences.
+        A member that sends heartbeats goes on without a stream, for its session.
         """
-        if self.left or not self.held or not grace_seconds:
+        if self.left or not self.held:
+            return -math.inf
+        if self.join.by_heartbeats:
+            return self.heard_at + self.join.session_timeout_ms / 1000
+        if not grace_seconds:
             return -math.inf
         return self.heard_at + min(grace_seconds, self.join.session_timeout_ms / 1000)
 
@@ -206,13 +214,21 @@ class Member:
             self.assigned_epoch,
             by_topic(self.held),
             self.subscription.bands,
+            join.client_host,
+            join.by_heartbeats,
+            self.left,
         )
 
 
 def slot_of(join: Join) -> str:
     """Return the member's slot. Static members are found by their instance id, whatever their member id. Their slots
     sort first."""
-    return f"i:{join.instance_id}" if join.instance_id else f"m:{join.member_id}"
+    return static_slot(join.instance_id) if join.instance_id else f"m:{join.member_id}"
+
+
+def static_slot(instance_id: str) -> str:
+    """Return the slot of a static member."""
+    return f"i:{instance_id}"
 
 
 def loaded_member(member_id: str, row: MemberRow, now: float) -> Member:
@@ -227,6 +243,8 @@ def loaded_member(member_id: str, row: MemberRow, now: float) -> Member:
             rebalance_timeout_ms=row.rebalance_timeout_ms,
             max_poll_interval_ms=row.max_poll_interval_ms,
             client_name=row.client_name,
+            client_host=row.client_host,
+            by_heartbeats=row.by_heartbeats,
         ),
         now,
     )
@@ -234,4 +252,5 @@ def loaded_member(member_id: str, row: MemberRow, now: float) -> Member:
     member.epoch = row.epoch
     member.assigned_epoch = row.assigned_epoch
     member.taken = row.partitions()
+    member.left = row.left
     return member

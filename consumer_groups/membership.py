@@ -75,7 +75,7 @@ class MemberHost(Protocol):
     async def commit_in_turns(
         self, link: MemberLink, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
     ) -> None: ...
-    def leave(self, link: MemberLink) -> None: ...
+    def leave(self, link: MemberLink, *, for_good: bool = False) -> None: ...
     def disconnected(self, link: MemberLink) -> None: ...
 
 
@@ -119,10 +119,10 @@ class MemberLink:
         """Run `commit`, for any number of partitions; returns when its answer is on its way."""
         await self._group.commit_in_turns(self, correlation_id, epoch, topics)
 
-    def leave(self) -> None:
-        """Leave the group. Answered by Ended when the change is synced."""
+    def leave(self, *, for_good: bool = False) -> None:
+        """Leave the group; see `Group.leave`. Answered by Ended when the change is synced."""
         if not self.ended:
-            self._group.leave(self)
+            self._group.leave(self, for_good=for_good)
 
     def disconnected(self) -> None:
         """Note that the stream broke or ended."""

@@ -45,6 +45,10 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     client_name: str = ""
     growth_order: str = ""
     """One of GROWTH_ORDERS; empty: the growth order of the group."""
+    client_host: str = ""
+    """The host of a Kafka client; otherwise empty."""
+    by_heartbeats: bool = False
+    """Whether the member has no stream, and is heard from by its heartbeats alone: see `heartbeats`."""
 
     def check(self) -> None:
         """Raise InvalidRequestError if a field is out of bounds."""

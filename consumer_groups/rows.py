@@ -9,7 +9,9 @@
                                         rebalance timeout ms, max poll interval ms, client name, epoch
                                         of the assignment that it has taken, epoch of the one that was assigned last,
                                         partitions it may hold: [topic id, [partition, ...]] per topic,
-                                        names of bands (missing in older rows: all)
+                                        names of bands (missing in older rows: all), host of a Kafka client,
+                                        whether it has no stream but sends heartbeats, whether it has left for a
+                                        while (the last three are missing in older rows: "", no, no)
     offset   b"o" + ...                 see `offsets`
 
 All changes that the state machine of a group (`group`) makes between two calls of `take_outputs` are written in one
@@ -63,6 +65,9 @@ class MemberRow(msgspec.Struct, frozen=True, array_like=True):
     assigned_epoch: int
     held: list[tuple[bytes, list[int]]]
     bands: tuple[str, ...] = ()
+    client_host: str = ""
+    by_heartbeats: bool = False
+    left: bool = False
 
     def partitions(self) -> frozenset[PartitionKey]:
         return frozenset(

@@ -456,6 +456,25 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             MAX_SECONDS,
         ),
     ] = 0.5
+    group_session_timeout_seconds: Annotated[
+        float,
+        Setting(
+            "How long a Kafka client with group.protocol=consumer stays a member of its group without a heartbeat.",
+            "seconds",
+            1,
+            3_600,
+        ),
+    ] = 45.0
+    group_heartbeat_interval_seconds: Annotated[
+        float,
+        Setting(
+            "Time between two heartbeats of a Kafka client with group.protocol=consumer; at most a third of the session"
+            " timeout is used. A client hears of a new assignment with its next heartbeat.",
+            "seconds",
+            0.05,
+            1_000,
+        ),
+    ] = 5.0
     offsets_retention_seconds: Annotated[
         float,
         Setting(

@@ -142,7 +142,7 @@ class NotOwnerError(LogbrokerError):
 
     code = Code.FAILED_PRECONDITION
     reason = "NOT_OWNER"
-    kafka_code = 110
+    kafka_code = 113
 
 
 class OffsetGoesBackError(LogbrokerError):

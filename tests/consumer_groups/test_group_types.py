@@ -162,7 +162,7 @@ async def test_a_long_commit_of_a_stranger_ends_when_a_member_joins(is_classic: 
     groups = await opened(MemoryStore())
     numbers = list(range(PARTITIONS))
     stranger = asyncio.create_task(
-        groups.commit_classic("g", "", "", -1, [commit(5, *numbers)])
+        groups.commit_of_kafka("g", "", "", -1, [commit(5, *numbers)])
         if is_classic
         else groups.commit_offsets("g", [commit(5, *numbers)])
     )

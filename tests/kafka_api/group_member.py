@@ -1,5 +1,5 @@
-"""A member of a group in a process of its own: any of the three libraries. It writes down each record that it handles,
-and then commits; a line of an order ends it, with a goodbye to the group.
+"""A member of a group in a process of its own: any of the three libraries, and one of them with the consumer protocol.
+It writes down each record that it handles, and then commits; a line of an order ends it, with a goodbye to the group.
 
     R time partition offset value      a record was handled
     A time partition,partition,...     it was assigned these partitions; kafka-python and aiokafka give all that it has
@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ SESSION_MS: Final = 5_000
 HEARTBEAT_MS: Final = 200
 REBALANCE_MS: Final = 10_000
 BATCH: Final = 20
+CONSUMER_PROTOCOL: Final = "confluent-kafka, group.protocol=consumer"
 
 
 class Notes:
@@ -51,7 +53,13 @@ def run(
     """Be a member until an order comes."""
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    member = {"confluent-kafka": _confluent, "kafka-python": _python, "aiokafka": _aiokafka}[library]
+    members: dict[str, Callable[..., None]] = {
+        "confluent-kafka": _confluent,
+        CONSUMER_PROTOCOL: partial(_confluent, has_consumer_protocol=True),
+        "kafka-python": _python,
+        "aiokafka": _aiokafka,
+    }
+    member = members[library]
     member(address, topic, group, Notes(path), orders.poll, instance_id, assignor, session_ms)
     sys.exit(0)
 
@@ -65,13 +73,16 @@ def _confluent(
     instance_id: str,
     assignor: str,
     session_ms: int,
+    *,
+    has_consumer_protocol: bool = False,
 ) -> None:
     import confluent_kafka
 
     poll_ms = max(REBALANCE_MS, session_ms)  # It refuses less.
+    times = {"session.timeout.ms": session_ms, "heartbeat.interval.ms": HEARTBEAT_MS}
     consumer = confluent_kafka.Consumer({
         "bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
-        "session.timeout.ms": session_ms, "heartbeat.interval.ms": HEARTBEAT_MS, "max.poll.interval.ms": poll_ms,
+        "max.poll.interval.ms": poll_ms, **({"group.protocol": "consumer"} if has_consumer_protocol else times),
         "reconnect.backoff.max.ms": 200, "fetch.wait.max.ms": 50, "topic.metadata.refresh.interval.ms": 1000,
         **({"group.instance.id": instance_id} if instance_id else {}),
         **({"partition.assignment.strategy": assignor} if assignor else {}),

@@ -213,7 +213,7 @@ class GroupsService:
             described = pb.DescribedMember(
                 member_id=join.member_id,
                 instance_id=join.instance_id,
-                client_name=join.client_name,
+                client_name=f"{join.client_name} ({join.client_host})" if join.client_host else join.client_name,
                 epoch=epoch,
                 subscription=pb.Subscription(
                     topics=subscription.topics, topic_pattern=subscription.topic_pattern, bands=subscription.bands

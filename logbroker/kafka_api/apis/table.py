@@ -31,6 +31,8 @@ from logbroker.kafka_api.apis.admin import (
     incremental_alter_configs,
 )
 from logbroker.kafka_api.apis.groups import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
     delete_groups,
     describe_groups,
     heartbeat,
@@ -68,6 +70,8 @@ TABLE: Final = MappingProxyType(
             describe_producers,
             describe_topic_partitions,
             incremental_alter_configs,
+            consumer_group_describe,
+            consumer_group_heartbeat,
             delete_groups,
             describe_groups,
             heartbeat,

@@ -1,12 +1,14 @@
 """OffsetDelete (key 47): deletes committed offsets of a group, durably.
 
 While a group has members, offsets of topics that one of them subscribes to stay (GROUP_SUBSCRIBED_TO_TOPIC). If it is
-not known what the members subscribe to, since they are no consumers or use gRPC, all stay (NON_EMPTY_GROUP).
+not known what the members subscribe to, since they are no consumers, all stay (NON_EMPTY_GROUP).
 
 v0: the only version.
 """
 
 from __future__ import annotations
+
+from collections.abc import Set
 
 from logbroker.consumer_groups.classic.classic_coordinator import ClassicCoordinator
 from logbroker.consumer_groups.classic.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
@@ -56,11 +58,13 @@ async def _handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespo
     return response
 
 
-async def _subscribed(call: Call, group: AnyGroup) -> set[str]:
+async def _subscribed(call: Call, group: AnyGroup) -> Set[str]:
     """Return the names of the topics that members subscribe to. Raises GroupNotEmptyError if that is not known."""
     if not len(group.machine):
         return set()
-    if not isinstance(group, ClassicCoordinator) or group.machine.protocol_type != PROTOCOL_TYPE:
+    if not isinstance(group, ClassicCoordinator):
+        return group.machine.subscribed_topics()
+    if group.machine.protocol_type != PROTOCOL_TYPE:
         raise GroupNotEmptyError("the group has members, and it is not known what they subscribe to: stop them first")
     names: set[str] = set()
     for member in list(group.machine.members()):

@@ -4,8 +4,8 @@ Offsets are shown once they are stored, so no offset is unstable. The offsets of
 those of one group (`max_group_offsets_bytes`); groups beyond are refused (THROTTLING_QUOTA_EXCEEDED).
 
 v1: the first version. v2: all offsets of a group; an error for the whole. v3: the throttle time. v5: leader epochs.
-v6: flexible. v7: stable offsets only, which makes no difference. v8: several groups. v9: member ids and epochs, which
-are not checked. v10: topics by id.
+v6: flexible. v7: stable offsets only, which makes no difference. v8: several groups. v9: id and epoch of a member,
+which are checked in the consumer protocol. v10: topics by id.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from logbroker.broker.topics import MAX_ITEMS
+from logbroker.consumer_groups.coordinator import Coordinator
+from logbroker.consumer_groups.heartbeats.member import check_epoch
 from logbroker.consumer_groups.offsets import OFFSET_BYTES, Committed, stored_bytes
 from logbroker.engine import Topic
-from logbroker.errors import InvalidGroupIdError, LogbrokerError, OverloadedError, UnknownTopicError
+from logbroker.errors import LogbrokerError, OverloadedError, UnknownTopicError
 from logbroker.group_runtime.group_store import check_group_id
 from logbroker.kafka_api.call import UNKNOWN_TOPIC_ID, Call, code_of, served
 from logbroker.kafka_wire.apis import OFFSET_FETCH
@@ -92,10 +94,13 @@ async def _handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchRespons
 async def _of_group(call: Call, group: OffsetFetchRequestGroup, room: _Room) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=[])
     groups = call.node.broker.groups
-    offsets = groups.group(group.group_id).offsets if groups.has(group.group_id) else None
+    found = groups.group(group.group_id) if groups.has(group.group_id) else None
+    offsets = None if found is None else found.offsets
     try:
-        if offsets is None:
+        if found is None:
             check_group_id(group.group_id)
+        elif isinstance(found, Coordinator) and (group.member_id or group.member_epoch >= 0):
+            check_epoch(found, group.member_id or "", group.member_epoch)
         wanted = _all_of(call, [] if offsets is None else offsets.topic_ids()) if group.topics is None else group.topics
         for wish in wanted:
             await call.step(TOPIC_STEPS)
@@ -116,7 +121,7 @@ async def _of_group(call: Call, group: OffsetFetchRequestGroup, room: _Room) -> 
                         error_code=UNKNOWN_TOPIC_ID if topic is None and call.version >= FIRST_WITH_IDS else 0,
                     )
                 )
-    except (InvalidGroupIdError, OverloadedError) as error:
+    except LogbrokerError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=code_of(error))
     return answer
 
