@@ -40,6 +40,8 @@ class Model:
         """For each record of each source: its place in the order, and when it arrived."""
         self.low: dict[str, float] = {}
         self.last: dict[str, float] = {}
+        self.released: dict[str, float] = {}
+        """The sequence of the last record of each source that was released."""
         self.since: dict[str, float] = {}
         self.has_more: set[str] = set()
         self.idle: set[str] = set()
@@ -57,8 +59,7 @@ class Model:
             self.expect(item.source, -math.inf)
         self.has_more.discard(item.source)
         self.has_more |= {item.source} if has_more else set()
-        if not self.waiting[item.source]:
-            self.idle.discard(item.source)
+        self.idle.discard(item.source)
         sequence = self.last[item.source] if item.sequence is None else item.sequence
         self.last[item.source] = sequence
         self.low[item.source] = max(self.low[item.source], sequence)
@@ -99,9 +100,16 @@ class Model:
             item, sequence, _ = self.waiting[head].pop(0)
             taken.append((item, sequence < self.high))
             self.high = max(self.high, sequence)
+            self.released[head] = sequence
             if not self.waiting[head] and head in self.has_more:
                 self.since[head] = now
         return taken
+
+    def forget(self, sources: set[str]) -> None:
+        for source in sources:
+            self.waiting[source], self.low[source] = [], -math.inf
+            self.last[source] = self.released.get(source, -math.inf)
+            self.has_more.discard(source)
 
 
 steps = st.lists(
@@ -113,7 +121,7 @@ steps = st.lists(
         st.tuples(st.just("idle"), st.sampled_from(SOURCES), st.just(0)),
         st.tuples(st.just("advance"), st.sampled_from(SOURCES), st.integers(0, 7)),
         st.tuples(st.just("take"), st.just(""), st.integers(1, 5)),
-        st.tuples(st.just("put back"), st.just(""), st.integers(0, 4)),
+        st.tuples(st.just("restart"), st.just(""), st.integers(0, 4)),
         st.tuples(st.just("pass"), st.just(""), st.integers(1, 12)),
         st.tuples(st.just("deadline"), st.just(""), st.just(0)),
     ),
@@ -155,15 +163,19 @@ def test_it_does_what_the_model_does(done: list[tuple[str, str, Any]]) -> None:
                 model.low[source] = max(model.low[source], number)
         elif what == "take":
             take(number)
-        elif what == "put back":
+        elif what == "restart":
             before = copy.deepcopy(model)
             taken = model.take(now, 5)
             assert machine.take(now, 5) == taken
             kept = min(number, len(taken))
-            machine.put_back(len(taken) - kept)
-            model = before
-            assert model.take(now, kept) == taken[:kept]
+            machine.restart(kept)
+            assert before.take(now, kept) == taken[:kept]
+            model.high, model.released = before.high, before.released
+            model.forget(
+                {each for each in model.waiting if model.waiting[each]} | {it.source for it, _ in taken[kept:]}
+            )
             released += taken[:kept]
+            added = {each: [item for item, _ in released if item.source == each] for each in SOURCES}
         elif what == "pass":
             now += number
         elif (deadline := machine.deadline) is not None:
@@ -244,22 +256,34 @@ def test_a_silent_source_holds_nothing_up_for_longer_than_the_wait() -> None:
     assert [item.sequence for item, _ in machine.take(60)] == [19, 20]
 
 
-def test_what_was_not_released_last_is_not_put_back() -> None:
+def test_a_restart_forgets_what_was_not_handed_on() -> None:
     machine = Resequencer[Item](by_sequence, max_wait_seconds=WAIT)
-    items = [Item("a", number, number) for number in range(3)]
+    items = [Item("a", number, sequence) for number, sequence in enumerate((5, 6, None, 8))]
     machine.add_all("a", items, 0.0)
-    assert machine.take(0.0) == [(item, False) for item in items]
-    machine.put_back(2)
-    for wrong, left in ((2, 1), (-1, 1)):
-        with pytest.raises(InvalidRequestError, match=f"{wrong} records cannot be put back: {left} were released last"):
-            machine.put_back(wrong)
-    with pytest.raises(TypeError):
-        machine.put_back(items)  # type: ignore[arg-type]
-    assert machine.take(0.0) == [(item, False) for item in items[1:]]
-    assert machine.drop("a") == 0
-    with pytest.raises(InvalidRequestError, match="0 were released last"):
-        machine.put_back(1)
+    machine.advance("b", 3)
+    assert len(machine.take(0.0, 3)) == 3
+    for wrong in (4, -1):
+        with pytest.raises(InvalidRequestError, match=f"{wrong} records cannot have been handed on: 3 were released"):
+            machine.restart(wrong)
+    machine.restart(2)
     assert len(machine) == 0
+    # What follows goes on behind the two that were handed on: 4 is late, and a record without a sequence is not.
+    machine.add_all("a", [Item("a", 2, None), Item("a", 3, 4), Item("a", 4, 6)], 0.0)
+    assert [(item.sequence, late) for item, late in machine.take(0.0)] == [(None, False), (4, True), (6, False)]
+    machine.restart(3)
+    machine.restart(0)
+    with pytest.raises(InvalidRequestError, match="0 were released last"):
+        machine.restart(1)
+
+
+def test_a_source_is_idle_until_it_brings_a_record() -> None:
+    machine = Resequencer[Item](by_sequence, max_wait_seconds=WAIT)
+    machine.add_all("a", [Item("a", 0, 1), Item("a", 1, 2)], 0.0)
+    machine.idle("a")
+    machine.add("a", Item("a", 2, 3), 0.0)
+    machine.add("b", Item("b", 0, 10), 0.0)
+    assert [item.sequence for item, _ in machine.take(0.0)] == [1, 2, 3]
+    assert machine.deadline == WAIT
 
 
 @pytest.mark.parametrize("error", [StopIteration, StopAsyncIteration, asyncio.CancelledError, ValueError])

@@ -92,11 +92,11 @@ class ReadAhead(Protocol):
     def first(self, partition: TopicPartition) -> int | None:
         """Return the offset of the first record of a partition that was taken and not handed out, or None."""
 
-    def forget(self, assigned: Assigned) -> None:
-        """Drop the records of a partition that were taken and not handed out."""
-
     def stop(self) -> None:
-        """Hand out no more records, because the consumer was closed or the process was forked."""
+        """Hand out no more of the records that were taken."""
+
+    def begin(self) -> None:
+        """Begin at the positions of the consumer, for the first time or after a `stop`."""
 
 
 class ConsumerCore(Droppable):
@@ -309,8 +309,7 @@ class ConsumerCore(Droppable):
         # reads the other partitions meanwhile.
         later = None if isinstance(start, int) else start
         if self._read_ahead is not None:
-            for assigned in self._assigned.values():
-                self._read_ahead.forget(assigned)
+            self._read_ahead.stop()
         self._read_ahead, self.cursor.record_type = None, Record
         self._assigned = {
             partition: Assigned(partition, infos[partition.topic].id, offset, offset, start=later)
@@ -395,11 +394,17 @@ class ConsumerCore(Droppable):
 
     def _move(self, offsets: dict[TopicPartition, int]) -> None:
         self._lifetime.check_loop()
+        for partition in offsets:
+            self._find(partition)
+        self._leave_read_ahead()
+        # Going back to an earlier generation also moves the other partitions of the topic to their positions.
+        self.cursor.settle()
+        self._set_positions(offsets)
+
+    def _set_positions(self, offsets: dict[TopicPartition, int]) -> None:
         for partition, offset in offsets.items():
-            assigned = self._find(partition)
+            assigned = self._assigned[partition]
             self._drop_open(assigned)
-            if self._read_ahead is not None:
-                self._read_ahead.forget(assigned)
             assigned.position = offset
             # The leader epoch of the records that were read until now need not be that of the new position.
             assigned.leader_epoch, assigned.cut_offset = -1, None
@@ -411,23 +416,21 @@ class ConsumerCore(Droppable):
     def pause(self, *partitions: TopicPartition) -> None:
         """Deliver no records of these partitions until they are resumed."""
         self._lifetime.check_loop()
-        for partition in partitions or self.assignment():
-            assigned = self._find(partition)
-            self._drop_open(assigned)
-            if self._read_ahead is not None:
-                assigned.position = self._position_of(assigned)
-                self._read_ahead.forget(assigned)
-            self.fetcher.pause(assigned)
+        found = [self._find(partition) for partition in partitions or self.assignment()]
+        if going := [assigned for assigned in found if not assigned.paused]:
+            self._leave_read_ahead()
+            for assigned in going:
+                self._drop_open(assigned)
+                self.fetcher.pause(assigned)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Go on with paused partitions at their positions."""
         self._lifetime.check_loop()
-        for partition in partitions or self.assignment():
-            assigned = self._find(partition)
-            if assigned.paused:
+        found = [self._find(partition) for partition in partitions or self.assignment()]
+        if paused := [assigned for assigned in found if assigned.paused]:
+            self._leave_read_ahead()
+            for assigned in paused:
                 assigned.paused = False
-                if self._read_ahead is not None:
-                    self._read_ahead.forget(assigned)
                 self._moves += 1
                 self.fetcher.move(assigned)
 
@@ -473,29 +476,45 @@ class ConsumerCore(Droppable):
             self._group.asked = True
             self._group.begin()
         if self._read_ahead is not reader:
-            self._go_back()
+            if self._read_ahead is not None:
+                self._carry_out(self._leave_read_ahead)
             if reader is not None:
-                self._go_to({}, MergedRecord)
+                self._read_anew_as_merged()
+                reader.begin()
                 self._read_ahead = reader
             # Going back has closed the open batch as if the program still had its last record in hand.
             self.cursor.asked()
 
-    def _go_back(self) -> None:
-        """Go back to the first records that the reader ahead has not handed out."""
-        if self._read_ahead is not None:
-            firsts = {partition: self._read_ahead.first(partition) for partition in self._assigned}
-            self._go_to({partition: first for partition, first in firsts.items() if first is not None}, Record)
-            self._read_ahead = None
+    def is_read_by(self, reader: ReadAhead) -> bool:
+        """Whether nothing else has asked for records, or moved or paused a partition, since this reader asked."""
+        return self._read_ahead is reader
 
-    def _go_to(self, offsets: dict[TopicPartition, int], record_type: type[Record]) -> None:
-        """Move to these offsets, and make all records from now on of another class. An open batch is therefore read
-        again from its position."""
+    def _leave_read_ahead(self) -> None:
+        """Go back to the first records that the reader ahead has not handed out. It begins anew when it asks again.
+
+        An exception that a signal handler raises meanwhile does no harm: the next caller does all of this again.
+        """
+        reader = self._read_ahead
+        if reader is None:
+            return
+        reader.stop()
+        self.cursor.settle()
+        offsets = {}
+        for partition, assigned in self._assigned.items():
+            first = reader.first(partition)
+            if first is not None or assigned.full or assigned is self.cursor.assigned:
+                offsets[partition] = assigned.position if first is None else first
+                assigned.full = False
+        self._set_positions(offsets)
+        self.cursor.record_type = Record
+        self._read_ahead = None
+
+    def _read_anew_as_merged(self) -> None:
+        """Make all records from now on MergedRecords. An open batch is therefore read again from its position."""
         self.cursor.settle()
         if (assigned := self.cursor.assigned) is not None:
-            offsets.setdefault(assigned.partition, assigned.position)
-        if offsets:
-            self._carry_out(self._move, offsets)
-        self.cursor.record_type = record_type
+            self._carry_out(self._set_positions, {assigned.partition: assigned.position})
+        self.cursor.record_type = MergedRecord
 
     def hold_back(self, assigned: Assigned) -> None:
         """Fetch no more of a partition for the reader ahead, until `fetch_again`."""
@@ -589,11 +608,7 @@ class ConsumerCore(Droppable):
                     del ends[partition]
                 elif assigned.position >= end and assigned.error is None:
                     del ends[partition]
-                    # A partition that is read up to the end of a generation is still fetched, because the broker has to
-                    # report the ends of its next generations, and other partitions of the topic wait for these reports.
-                    # If records behind the end have arrived since the loop began, hold the partition.
-                    if not assigned.generation or assigned.fetched > assigned.position:
-                        self._hold(assigned)
+                    self._hold_unless_read(assigned)
                 elif assigned.held:
                     # The program has moved it back, or another loop held it.
                     assigned.held = False
@@ -612,7 +627,17 @@ class ConsumerCore(Droppable):
         open_one = self.cursor.assigned
         if open_one is not None and open_one.partition not in ends:
             # Another loop or `poll` opened this batch. The rest of its chunk is dropped here and fetched again later.
-            self._hold(open_one)
+            self.cursor.settle()
+            self._hold_unless_read(open_one)
+
+    def _hold_unless_read(self, assigned: Assigned) -> None:
+        """Hold a partition that a bounded loop does not read any further, because records behind its end have arrived.
+
+        A partition of which everything was read is still fetched, because the broker has to report the ends of its next
+        generations, and other partitions of the topic wait for these reports.
+        """
+        if not assigned.generation or assigned.fetched > assigned.position:
+            self._hold(assigned)
 
     def _leave_blocked(self, ends: LoopEnds) -> None:
         """Remove from `ends` the partitions that wait at the end of their generation for a partition that the loop does

@@ -14,15 +14,19 @@ reader asks the broker for its end.
 fetched no further until half of these records are released.
 
 **Positions.** The positions of the consumer are ahead of the records that the program has received. `first` returns the
-first record that the program has not received. When the consumer is moved, or something else asks it for records, it
-goes back to these records (`ConsumerCore`). `first` needs only the last record of each partition that was handed out,
-because no partition is reordered. So it is right wherever an exception in a signal handler ends the reader.
+first record that the program has not received. When a partition is moved, paused or resumed, or something else asks the
+consumer for records, it goes back to these records in all partitions (`ConsumerCore`), and the reader begins anew there
+(`begin`). It keeps only what was handed out and when records arrived. `first` needs only the last record of each
+partition that was handed out, because no partition is reordered. So it is right wherever an exception in a signal
+handler ends the reader.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from bisect import bisect_right
+from collections import Counter
+from math import inf
 from time import monotonic
 from typing import Any, Final
 
@@ -63,6 +67,8 @@ class MergedReader:
         """The records to hand out now. A new list means that no more records of the old one may be handed out."""
         self.taken = 0
         """How many records of `released` were handed out."""
+        self._handed_out = 0
+        """How many records of the last release were handed out before `released` became a new list."""
         self.is_in_doubt = False
         """Whether `confirm` is needed before a partition counts as silent."""
         self._core = core
@@ -74,6 +80,8 @@ class MergedReader:
         self._assigned = core.assigned
         self._of: dict[int, Assigned] = {}
         """The partitions that are known to the resequencer, by number. All are of the same topic."""
+        self._versions: dict[int, int] = {}
+        """Their versions when the reader last began or they were added: see `fetcher`."""
         self._delivered: dict[int, int] = {}
         """For each partition with waiting records: the offset after the last record that was handed out. Records of
         `released` are not taken into account before `_count_handed_out`."""
@@ -81,8 +89,9 @@ class MergedReader:
         """The number of waiting records of each partition, including those in `released`."""
         self._reading: int | None = None
         """The partition whose records are on their way from the cursor to the resequencer."""
-        self._known: dict[int, deque[tuple[int, float]]] = {}
-        """For each partition: high watermarks, ascending, and when each was first known."""
+        self._known: dict[int, list[tuple[int, float]]] = {}
+        """For each partition: high watermarks above the last record that was handed out, ascending, and when each was
+        first known."""
         self._idle: set[int] = set()
         """The partitions that could bring nothing when they were last looked at."""
         self._full: dict[int, int] = {}
@@ -107,37 +116,42 @@ class MergedReader:
         of_partition = (record.offset + 1 for record in self.released[: self.taken] if record.partition == number)
         return max(of_partition, default=self._delivered[number])
 
-    def forget(self, assigned: Assigned) -> None:
-        """Drop the records of a partition that were read and not handed out, because the program moves or pauses it."""
-        number = assigned.partition.partition
-        self._count_handed_out()
-        # The other partitions wait for this one again.
-        released, self.released = self.released, []
-        for record in released:
-            record.late = False
-        self._resequencer.put_back(len(released))
-        self._waiting.pop(number, None)
-        self._known.pop(number, None)
-        if number == self._reading:
-            self._reading = None
-        if number in self._of:
-            self._resequencer.drop(number)
-        if self._full.pop(number, None) is not None:
-            assigned.full = False
-
     def stop(self) -> None:
         """Hand out no more records."""
         self.released = self.released[: self.taken]
 
+    def begin(self) -> None:
+        """Begin at the positions of the consumer, without the records that were read and not handed out."""
+        self._count_handed_out()
+        self._resequencer.restart(self._handed_out)
+        self.released, self._reading = [], None
+        self._waiting, self._full = {}, {}
+        for number, assigned in self._of.items():
+            if assigned.version != self._versions[number]:
+                # It goes on elsewhere, or has to bring its records again.
+                self._resequencer.drop(number)
+                self._resequencer.expect(number, monotonic())
+                self._versions[number] = assigned.version
+
     def _count_handed_out(self) -> None:
         """Note which records of `released` were handed out. The others stay there, in a new list."""
         handed_out, rest = self.released[: self.taken], self.released[self.taken :]
-        delivered = self._delivered | {record.partition: record.offset + 1 for record in handed_out}
+        last = {record.partition: record.offset for record in handed_out}
+        delivered = self._delivered | {number: offset + 1 for number, offset in last.items()}
         waiting = self._waiting.copy()
         for number, count in Counter([record.partition for record in handed_out]).items():
             waiting[number] -= count
-        # A signal handler can raise an exception only at calls and jumps, so all four are assigned or none.
-        self._delivered, self._waiting, self.released, self.taken = delivered, waiting, rest, 0
+        count = self._handed_out + len(handed_out)
+        # A signal handler can raise an exception only at calls and jumps, so all five are assigned or none.
+        self._delivered, self._waiting, self.released, self.taken, self._handed_out = delivered, waiting, rest, 0, count
+        for number, offset in last.items():
+            self._forget_known(number, offset)
+
+    def _forget_known(self, number: int, offset: int) -> None:
+        """Forget high watermarks up to a record that is not read again unless the program moves back."""
+        known = self._known.get(number)
+        if known:
+            del known[: bisect_right(known, (offset, inf))]
 
     # --- from chunk to released record ------------------------------------------------------------------------------
 
@@ -158,15 +172,13 @@ class MergedReader:
         core = self._core
         if core.assigned is not self._assigned:
             raise InvalidRequestError("the consumer was assigned other partitions during the loop; call merged() again")
-        core.ask(self)
-        self._count_handed_out()
-        if self.released:
-            return Step.OPENED
-        self._look_at_partitions()
+        self._ask()
         while True:
             if self._release():
                 return Step.OPENED
             if self._read():
+                if not core.is_read_by(self):
+                    self._ask()  # The function that gives the sequences has used the consumer.
                 # The program has not been given these records, so they do not count as unfinished in the cursor.
                 # Otherwise the next generation of the topic would wait until the program asks again, even if none of
                 # them has the wanted key.
@@ -180,11 +192,16 @@ class MergedReader:
             if step is not Step.OPENED:
                 return step
 
+    def _ask(self) -> None:
+        self._core.ask(self)
+        self._count_handed_out()
+        self._look_at_partitions()
+
     def got(self, chunk: Chunk | None) -> None:
         """Take the next chunk, or None if the wait ended without one."""
         if chunk is not None:
             self._arrived_bytes += len(chunk.batches)
-            known = self._known.setdefault(chunk.assigned.partition.partition, deque())
+            known = self._known.setdefault(chunk.assigned.partition.partition, [])
             if chunk.high_watermark > (known[-1][0] if known else 0):
                 known.append((chunk.high_watermark, chunk.arrived_at))
             self._core.begin_chunk(chunk, self._ends)
@@ -223,7 +240,7 @@ class MergedReader:
             for assigned in self._assigned.values():
                 number = assigned.partition.partition
                 if number not in self._of:
-                    self._of[number] = assigned
+                    self._of[number], self._versions[number] = assigned, assigned.version
                     self._resequencer.expect(number, monotonic())
             if self._ends is not None:
                 self._wait_for_ends(self._ends)
@@ -251,7 +268,7 @@ class MergedReader:
             return False
         for index in late:
             released[index].late = True
-        self.released, self.taken, self._may_tell = released, 0, True
+        self.released, self.taken, self._handed_out, self._may_tell = released, 0, 0, True
         for number, most in list(self._full.items()):
             if self._resequencer.held(number) <= most:
                 # Records that were appended while the partition was not fetched are on their way.
@@ -280,17 +297,18 @@ class MergedReader:
         key = self._key
         records = read if key is None else [record for record in read if record.main_key == key]
         if read:
-            known, last = self._known.setdefault(number, deque()), read[-1].offset
+            known, last = self._known.setdefault(number, []), read[-1].offset
             has_more = bool(known) and known[-1][0] > last + 1
             # The size is an upper bound.
             size_bytes = max_bytes - room.bytes
             arrived = self._known_since(known, last)
             self._resequencer.add_all(number, records, arrived, has_more=has_more, size_bytes=size_bytes)
-            if self._reading != number:
-                # The function that gives the sequences has moved or paused this partition.
-                self._resequencer.drop(number)
+            if not core.is_read_by(self):
                 return True
-            self._waiting[number] = self._waiting.get(number, 0) + len(records)
+            if waiting := self._waiting.get(number, 0) + len(records):
+                self._waiting[number] = waiting
+            else:
+                self._forget_known(number, last)
         if self._is_by_time and read:
             # Records of other keys raise the watermark of the partition, too.
             self._resequencer.advance(number, max(record.timestamp_ms for record in read))
@@ -300,12 +318,11 @@ class MergedReader:
             core.hold_back(assigned)
         return bool(read)
 
-    def _known_since(self, known: deque[tuple[int, float]], offset: int) -> float:
+    def _known_since(self, known: list[tuple[int, float]], offset: int) -> float:
         """Return the time at which the broker first reported a high watermark above this offset, or now if it has not
         done so."""
-        while known and known[0][0] <= offset:
-            known.popleft()
-        return known[0][1] if known else monotonic()
+        index = bisect_right(known, (offset, inf))
+        return known[index][1] if index < len(known) else monotonic()
 
 
 def check_no_group(core: ConsumerCore) -> None:

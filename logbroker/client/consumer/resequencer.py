@@ -16,8 +16,8 @@ For a source that is known to have more records, the wait begins when its queue 
 or goes on after a pause, the wait begins when `expect` is called.
 
 **Nothing is lost, and no source is reordered.** A record leaves its queue only at the front, into the result of `take`;
-apart from that, only `drop` removes records. A record whose sequence is below that of an earlier released record is
-released at once and marked as late, because there is nothing left to wait for.
+apart from that, only `drop` and `restart` remove records. A record whose sequence is below that of an earlier released
+record is released at once and marked as late, because there is nothing left to wait for.
 """
 
 from __future__ import annotations
@@ -164,15 +164,11 @@ class Resequencer(Generic[R]):
         """The highest sequence that was released."""
         self._high_before: Sequence = _LOWEST
         """The same before the last release."""
-        self._last_records: list[R] = []
-        """The records that were released last."""
         self._last_places: list[tuple[Sequence, int]] = []
-        """Their places."""
-        self._last_batches: list[_Batch] = []
-        """Their batches."""
-        self._last_since: dict[int, float] = {}
-        """The values of `since` before the last release, for the sources that it emptied and whose `has_more` is
-        set."""
+        """The sequences of the records that were released last, and the indexes of their sources."""
+        self._last_of: dict[int, Sequence] = {}
+        """For each source, by index: the sequence of its last record that was released before those. Kept only where a
+        record may have none."""
         self._now = -math.inf
         self._records = self._bytes = 0
 
@@ -221,8 +217,8 @@ class Resequencer(Generic[R]):
             return
         if size_bytes is None:
             size_bytes = sum(getattr(record, "size_bytes", 0) for record in records)
+        found.is_idle = False
         if not found.records:
-            found.is_idle = False
             self._awaited.pop(found.index, None)
             heappush(self._heads, (sequences[0], found.index))
         found.records.extend(records)
@@ -269,17 +265,46 @@ class Resequencer(Generic[R]):
         found = self._sources.get(source)
         if found is None:
             return 0
-        self._last_records, self._last_places, self._last_batches = [], [], []
         count = len(found.records)
-        found.records.clear()
-        found.sequences.clear()
-        found.batches.clear()
+        self._forget(found)
         self._find_heads()
-        self._records -= count
-        self._bytes -= found.bytes
-        found.bytes, found.last, found.low, found.has_more = 0, _LOWEST, _LOWEST, False
         self.expect(source, self._now)
         return count
+
+    def _forget(self, source: _Source[R]) -> None:
+        self._records -= len(source.records)
+        self._bytes -= source.bytes
+        source.records.clear()
+        source.sequences.clear()
+        source.batches.clear()
+        source.bytes, source.low, source.has_more = 0, _LOWEST, False
+        source.last = self._last_of.get(source.index, _LOWEST)
+        if not source.is_idle:
+            self._awaited[source.index] = source
+
+    def restart(self, handed_on: int) -> None:
+        """Forget the records that wait, and the watermarks of their sources. Of the records that were released last,
+        only the first `handed_on` count as released: the caller did not hand on the others, and adds them again.
+
+        Raises InvalidRequestError if fewer records were released.
+        """
+        if not 0 <= handed_on <= len(self._last_places):
+            raise InvalidRequestError(
+                f"{handed_on} records cannot have been handed on: {len(self._last_places)} were released last"
+            )
+        handed_on_places, rest = self._last_places[:handed_on], self._last_places[handed_on:]
+        self._high = max(self._high_before, max((sequence for sequence, _ in handed_on_places), default=_LOWEST))
+        self._note(handed_on_places)
+        released_indexes = {index for _, index in rest}
+        for each in self._by_index:
+            if each.records or each.index in released_indexes:
+                self._forget(each)
+        self._heads, self._last_places, self._high_before = [], [], self._high
+
+    def _note(self, places: List[tuple[Sequence, int]]) -> None:
+        """Note the last sequence of each source, for records without one that follow."""
+        if not self._is_checked:
+            self._last_of.update((index, sequence) for sequence, index in places)
 
     def _find_heads(self) -> None:
         self._heads = [(each.sequences[0], each.index) for each in self._by_index if each.sequences]
@@ -335,12 +360,11 @@ class Resequencer(Generic[R]):
     def release(self, now: float, max_records: int = TAKEN_LOWEST) -> tuple[list[R], list[int]]:
         """Release records as `take` does. Return them, and the indexes of those that are late."""
         now = self._now = max(now, self._now)
+        self._note(self._last_places)
         wait, heads, awaited = self._wait, self._heads, self._awaited
         taken: list[R] = []
         late: list[int] = []
         places: list[tuple[Sequence, int]] = []
-        batches: list[_Batch] = []
-        since: dict[int, float] = {}
         # The next record of an awaited source comes at or behind the place (watermark, index). `waits_new` is the first
         # of these places. `waits_all` is the first place of a source whose wait began less than `max_wait_seconds` ago
         # (`since`). A record before `waits_new` is released, and a record behind `waits_all` waits. A record between
@@ -368,7 +392,6 @@ class Resequencer(Generic[R]):
             taken.append(source.records.popleft())
             batch = source.batches[0]
             places.append(head)
-            batches.append(batch)
             batch.left -= 1
             if not batch.left:
                 source.batches.popleft()
@@ -379,7 +402,6 @@ class Resequencer(Generic[R]):
                 continue
             heappop(heads)
             if source.has_more:
-                since[index] = source.since
                 source.since = now
             if not source.is_idle:
                 awaited[index] = source
@@ -388,40 +410,9 @@ class Resequencer(Generic[R]):
                 if source.since + wait > now:
                     waits_all = min(waits_all, place)
         self._high = high
-        self._last_records, self._last_places, self._last_batches = taken.copy(), places, batches
-        self._last_since = since
+        self._last_places = places
         self._records -= len(taken)
         return taken, late
-
-    def put_back(self, count: int) -> None:
-        """Take back the last `count` of the records that the previous call of `take` or `release` returned, because the
-        caller did not hand them on. They count as not released. After `drop`, no record can be put back.
-
-        Raises InvalidRequestError if fewer records were released.
-        """
-        kept = len(self._last_records) - count
-        if count < 0 or kept < 0:
-            raise InvalidRequestError(
-                f"{count} records cannot be put back: {len(self._last_records)} were released last"
-            )
-        for _ in range(count):
-            record, (sequence, index) = self._last_records.pop(), self._last_places.pop()
-            batch = self._last_batches.pop()
-            source = self._by_index[index]
-            if not batch.left:
-                source.batches.appendleft(batch)
-                source.bytes += batch.bytes
-                self._bytes += batch.bytes
-            batch.left += 1
-            source.records.appendleft(record)
-            source.sequences.appendleft(sequence)
-            before = self._last_since.pop(index, source.since)
-            if source.since == self._now:  # Nobody has called `expect` with a later time.
-                source.since = before
-            self._awaited.pop(index, None)
-        self._records += count
-        self._high = max(self._high_before, max((sequence for sequence, _ in self._last_places), default=_LOWEST))
-        self._find_heads()
 
     def _is_new(self, source: _Source[R], now: float) -> bool:
         """Whether the first record of this source, and every other waiting record, has waited for less than
