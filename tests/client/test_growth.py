@@ -419,6 +419,17 @@ async def test_who_seeks_back_reads_on_by_generations(growing: GrowingTopic) -> 
     assert generations(again) == [1] * COUNT + [2] * COUNT + [3] * 2 * COUNT
 
 
+async def test_a_bounded_loop_ends_at_the_end_after_a_seek_back_over_generations(growing: GrowingTopic) -> None:
+    """Also if the loop before was left at the last record, whose partition has nothing more."""
+    await growing.grow_and_fill(2, 3, 4)
+    async with Consumer(growing.address) as consumer, asyncio.timeout(60):
+        await consumer.assign(growing.name)
+        await read(consumer, growing.sent)
+        await consumer.seek(growing.at(1), 0)
+        again = [record async for record in consumer.until_end()]
+    assert generations(again) == [1] * COUNT + [2] * COUNT + [3] * COUNT
+
+
 @pytest.mark.parametrize("bounded", [True, False])
 @pytest.mark.parametrize("kind", [Consumer, sync.Consumer])
 async def test_who_seeks_back_in_the_middle_of_a_batch_of_another_partition_gets_that_one_once(

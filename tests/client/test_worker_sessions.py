@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from logbroker.client import QueueAdmin, QueueDescription, Session, Worker
+from logbroker.client import QueueAdmin, QueueDescription, Session, Worker, WorkerDelivery
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import (
     BrokerUnavailableError,
@@ -87,6 +87,41 @@ async def test_a_state_that_was_set_and_then_failed_is_not_kept(address: str, to
             session.state = b"at the end"
         async with worker.session(b"k0") as session:
             assert session.state == b"at the end"
+
+
+@pytest.mark.parametrize("how", ["nack", "release", "caught", "left", "flush"])
+async def test_a_state_is_stored_once_with_the_ack_of_its_delivery(address: str, topic: str, how: str) -> None:
+    """A record is counted once, however often it is delivered before its ack."""
+    await create(address, topic, backoff_initial_seconds=0)
+    await fill(address, topic, 1)
+
+    async def count(session: Session, delivery: WorkerDelivery) -> None:
+        session.state = b"%d" % (int(session.state) + 1)
+        if how in ("nack", "release"):
+            (delivery.nack if how == "nack" else delivery.release)()
+        elif how == "caught":
+            with contextlib.suppress(ValueError):
+                async with delivery:
+                    session.state = b"%d" % (int(session.state) + 1)
+                    raise ValueError("no good")
+        elif how == "flush":
+            await session.flush()
+
+    async with Worker(address, topic) as worker:
+        async with worker.session(b"k0", wait_seconds=10) as session:
+            session.state = b"40"
+            async for delivery in session:
+                await count(session, delivery)
+                break
+            assert session.state == (b"41" if how in ("left", "flush") else b"40")
+        async with worker.session(b"k0", wait_seconds=10) as session:
+            assert session.state == b"40"
+            async for delivery in session:
+                session.state = b"41"
+                await delivery.ack()
+                break
+        async with worker.session(b"k0", wait_seconds=10) as session:
+            assert session.state == b"41"
 
 
 async def test_one_worker_has_a_session_and_the_other_waits(address: str, topic: str) -> None:

@@ -106,6 +106,8 @@ class HeldSession(Settlements, Generic[D]):
         """The error because of which the state of the program may differ from the state of the broker."""
         self.unsaved = False
         """Whether the program set the state and no settlement contains it yet."""
+        self._before: list[tuple[_Place, bytes, bool]] = []
+        """For each delivery during which the program set the unsaved state: `state` and `unsaved` before."""
         self._latest: _Place | None = None
         """The delivery that the program received last. The delivery itself is not kept: the program may drop it."""
         self._unsent: list[tuple[_Place | None, SentRecords]] = []
@@ -142,14 +144,21 @@ class HeldSession(Settlements, Generic[D]):
         state = as_bytes("state", state)
         if len(state) > MAX_STATE_BYTES:
             raise StateTooLargeError(f"a state of {len(state)} bytes; a session keeps up to {MAX_STATE_BYTES}")
+        during = self._in_hand()
+        if during is not None and (not self._before or self._before[-1][0] != during):
+            self._before.append((during, self.state, self.unsaved))
         self.state, self.unsaved = state, True
+
+    def _in_hand(self) -> _Place | None:
+        """Return the delivery on which the program works: the one that it received last, unless it is settled."""
+        latest = self._latest
+        return latest if latest is not None and latest[0].states[latest[1]] == HELD else None
 
     def send(self, sent: SentRecord) -> None:
         """Send a record together with the next ack. Raises RecordTooLargeError, or the error of a lost session."""
         with self.outbox.lock.free():
             self.check()
-            latest = self._latest
-            during = latest if latest is not None and latest[0].states[latest[1]] == HELD else None
+            during = self._in_hand()
             if not self._unsent or self._unsent[-1][0] != during:
                 self._unsent.append((during, SentRecords(self.outbox.max_output_bytes)))
             self._unsent[-1][1].add(sent)
@@ -168,16 +177,25 @@ class HeldSession(Settlements, Generic[D]):
     def say(self, delivery: Settled, word: Word) -> None:
         """See `Settlements.say`. The state is stored, and records of the session are sent, with the next ack. If the
         delivery is nacked or released, the records that the program sent while it worked on this delivery or a later
-        one are dropped, because these deliveries are repeated. Raises RecordTooLargeError."""
+        one are dropped, and so is the state that it set, because these deliveries are repeated. Raises
+        RecordTooLargeError."""
         self._mend()
         outputs, unsent = delivery.outputs, self._unsent
-        if unsent and word is ACK:
-            outputs, unsent = joined(outputs, *(records for _, records in unsent)), []
-        elif unsent:
+        state, unsaved, before = self.state, self.unsaved, self._before
+        if word is ACK:
+            before = []
+            if unsent:
+                outputs, unsent = joined(outputs, *(records for _, records in unsent)), []
+        elif unsent or before:
             receipt = delivery.batch.receipt(delivery.index)
             unsent = [each for each in unsent if each[0] is None or each[0][0].receipt(each[0][1]) < receipt]
+            kept = [each for each in before if each[0][0].receipt(each[0][1]) < receipt]
+            if len(kept) < len(before):
+                _, state, unsaved = before[len(kept)]
+                before = kept
         settlement = self._settlement(outputs if word is ACK else None)
         delivery.outputs, self._unsent = outputs, unsent
+        self.state, self.unsaved, self._before = state, unsaved, before
         delivery.word = word
         delivery.settlement = settlement
         delivery.batch.states[delivery.index] = SAID
@@ -196,10 +214,17 @@ class HeldSession(Settlements, Generic[D]):
         self._mend()
 
     def save_state(self) -> None:
-        """Put a changed state into the settlement that is sent next. With `has_sent_behind_ack`, the state waits for
-        the next ack instead, as the records do."""
-        if self.unsaved and not self.has_sent_behind_ack:
-            self._plain.open.state, self.unsaved = self.state, False
+        """Put a changed state into the settlement that is sent next. A state that was set during an unsettled delivery
+        waits for the next ack instead. With `has_sent_behind_ack`, any state does, as the records do."""
+        if self.has_sent_behind_ack:
+            return
+        if not self._before:
+            if self.unsaved:
+                self._plain.open.state, self.unsaved = self.state, False
+            return
+        during, state, unsaved = self._before[0]
+        if unsaved:
+            self._plain.open.state, self._before[0] = state, (during, state, False)
 
     def add_state(self, message: queues_pb2.Settle, state: bytes) -> None:
         """Add the state to a message."""

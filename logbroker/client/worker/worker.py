@@ -356,10 +356,10 @@ class Session:
                 session.state = fold(session.state, delivery.value)
 
     The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
-    the next holder reads it. A nacked or released delivery is delivered again, and so are all deliveries behind it. If
-    the session is lost, its loop and every settlement raise StaleSessionError. If a state was not stored, or if a crash
-    of the broker leaves this unknown, the loop and the settlements raise LeaseLostError: open the session again to read
-    the stored state.
+    the next holder reads it. A nacked or released delivery is delivered again, and so are all deliveries behind it;
+    `state` goes back to what it was before the program set it during any of these. If the session is lost, its loop and
+    every settlement raise StaleSessionError. If a state was not stored, or if a crash of the broker leaves this
+    unknown, the loop and the settlements raise LeaseLostError: open the session again to read the stored state.
     """
 
     def __init__(
@@ -432,8 +432,8 @@ class Session:
         )
 
     async def flush(self) -> None:
-        """Wait until the session's settlements and its state are synced. A state waits for the next ack if records were
-        sent since the last one. Raises the first refusal."""
+        """Wait until the session's settlements and its state are synced. A state waits for the next ack if it was set
+        during an unsettled delivery, or if records were sent since the last ack. Raises the first refusal."""
         session = self._session()
         self._core.in_flight.save_state(session)
         await self._core.flush()
