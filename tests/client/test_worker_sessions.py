@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
-from logbroker.client import QueueAdmin, QueueDescription, Session, Worker, WorkerDelivery
+from logbroker.client import QueueAdmin, QueueDescription, Session, Worker, WorkerDelivery, sync
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import (
     BrokerUnavailableError,
@@ -415,3 +417,34 @@ async def test_one_that_is_given_up_in_the_round_of_its_refusal_is_given_up(
         worker.stop()
         assert done
         assert running.cancelled()
+
+
+@pytest.mark.parametrize("of_body", [False, True])
+def test_a_session_is_given_back_even_if_a_signal_interrupts_its_end(
+    address: str, topic: str, of_body: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this, the worker would renew its lock for ever."""
+    asyncio.run(create(address, topic))
+    asyncio.run(fill(address, topic, 1))
+
+    class SignalError(Exception):
+        pass
+
+    def interrupted(coroutine: Coroutine[Any, Any, Any]) -> None:
+        coroutine.close()  # As `run` does with a coroutine that it has not started yet.
+        monkeypatch.undo()
+        raise SignalError
+
+    def end(session: sync.Session) -> None:
+        with session:
+            monkeypatch.setattr("logbroker.client.blocking.worker.run", interrupted)
+            if of_body:
+                raise ValueError("of the body")
+
+    with sync.Worker(address, topic) as worker:
+        session = worker.session(b"k0")
+        with pytest.raises(ValueError if of_body else SignalError):
+            end(session)
+        assert session.lost
+        with worker.session(b"k0", wait_seconds=10) as again:
+            assert not again.lost

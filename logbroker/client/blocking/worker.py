@@ -439,12 +439,20 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        session = self._session()
         try:
-            run(self._core.close_session(self._session(), save=error is None))
-        except Exception:
+            run(self._core.close_session(session, save=error is None))
+        except BaseException as failure:
+            if session.lost is None:
+                # A signal handler raised the exception before the close began. Without this, the lock of the session
+                # would be renewed although nobody uses it.
+                run(self._close_later(session))
             # An exception of the body takes precedence.
-            if error is None:
+            if error is None or not isinstance(failure, Exception):
                 raise
+
+    async def _close_later(self, session: HeldSession[SyncWorkerDelivery]) -> None:
+        self._core.close_later(session)
 
 
 def _is_main_thread() -> bool:

@@ -347,7 +347,7 @@ class WorkerCore(Generic[D]):
             settlements = await self._give_back(session, save=save and not is_incomplete)
         except asyncio.CancelledError:
             if session.lost is None:
-                self._close_later(session)
+                self.close_later(session)
             raise
         for settlement in settlements:
             error = settlement.first_failure()
@@ -378,7 +378,7 @@ class WorkerCore(Generic[D]):
             await self.link.sessions.close(session)
             self.in_flight.sessions.lost(session.token, session.key, StaleSessionError(reason))
 
-    def _close_later(self, session: HeldSession[D]) -> None:
+    def close_later(self, session: HeldSession[D]) -> None:
         """End a session for the program, and give it back in the background when its settlements are answered.
         Otherwise, settlements that are not sent yet would be lost."""
         self.in_flight.sessions.leave(session, StaleSessionError(_CLOSED))
