@@ -67,6 +67,7 @@ from logbroker.consumer_groups.classic.rows import (
     classic_group_row,
     decode_classic,
 )
+from logbroker.consumer_groups.messages import MIN_TIMEOUT_MS
 from logbroker.consumer_groups.rows import HEADER_ROW, encode_row, member_key
 from logbroker.engine import StateEvent
 from logbroker.errors import CorruptLogError, GroupNotEmptyError, UnknownMemberError, quoted
@@ -345,6 +346,8 @@ class ClassicGroup:
         self._rebalance(now)
 
     def _join_again(self, member: ClassicMember, join: ClassicJoin, ticket: int, now: float) -> None:
+        # A static member stays one, even if the request leaves out its instance id.
+        join = msgspec.structs.replace(join, instance_id=member.join.instance_id)
         is_leader = member.member_id == self.leader_id
         changes = member.join.protocols != join.protocols
         if not changes and (
@@ -572,7 +575,9 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name])
 
     def _rebalance_seconds(self) -> float:
-        return max((member.join.rebalance_timeout_ms for member in self._members.values()), default=0) / 1000
+        """Return how long to wait for members: their longest rebalance timeout. Clients may send any number."""
+        longest_ms = max((member.join.rebalance_timeout_ms for member in self._members.values()), default=0)
+        return max(longest_ms, MIN_TIMEOUT_MS) / 1000
 
     # --- answers -----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ NEW_MEMBER_SECONDS: Final = 300.0
 """How long a member's first join may wait. Its client sends nothing meanwhile, and may be gone."""
 MEMBER_BYTES: Final = 2048
 """Memory of a member without its data."""
+PROTOCOL_BYTES: Final = 256
+"""Memory of a protocol without its name and data, in its member and in the group."""
 MAX_GROUP_BYTES: Final = 16 * 1024 * 1024
 MAX_BYTES: Final = 256 * 1024 * 1024
 
@@ -85,7 +87,8 @@ class PendingMember:
 
 def size_bytes(join: ClassicJoin, assignment: bytes) -> int:
     """Return the memory that is counted for a member."""
-    return MEMBER_BYTES + len(assignment) + sum(len(name) + len(data) for name, data in join.protocols)
+    protocols_bytes = sum(PROTOCOL_BYTES + len(name) + len(data) for name, data in join.protocols)
+    return MEMBER_BYTES + len(assignment) + protocols_bytes
 
 
 def loaded_member(member_id: str, protocol_type: str, row: ClassicMemberRow, now: float) -> ClassicMember:

@@ -126,7 +126,7 @@ class Call:
     @property
     def client_id(self) -> str:
         """The name that the client gives itself."""
-        header, _ = REQUEST_HEADER.read_part(self.data, self.api.request_header_version(self.version))
+        header, _ = REQUEST_HEADER.read_part(self.data, 1)
         return header.client_id or ""
 
     async def step(self, steps: int = 1) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from logbroker.address import Address
 from logbroker.kafka_api.apis.table import TABLE
 from logbroker.kafka_api.call import Call, ConnectionEndError, Node, Served
+from logbroker.kafka_api.produce_parser import past_tags
 from logbroker.kafka_api.refusal import can_be_refused, refusal, refusal_version
 from logbroker.kafka_wire.apis import API_VERSIONS, APIS
 from logbroker.kafka_wire.messages.headers import REQUEST_HEADER
@@ -41,7 +42,10 @@ def begin(node: Node, data: Buffer, local: Address) -> tuple[Call, Served]:
     api = served.api
     if not served.is_appending and len(data) > MAX_OTHER_BYTES:
         raise WireFormatError(f"{api.name} of {len(data)} bytes; at most {MAX_OTHER_BYTES} are taken")
-    _, body_at = REQUEST_HEADER.read_part(data, api.request_header_version(version))
+    # Tagged fields are all that the second version of the header adds to the first.
+    _, body_at = REQUEST_HEADER.read_part(data, 1)
+    if api.request_header_version(version) > 1:
+        body_at = past_tags(data, body_at, len(data))
     return Call(node, api, version, correlation_id, data, body_at, local), served
 
 

@@ -32,8 +32,7 @@ from logbroker.pacing import Steps
 FIRST_FLEXIBLE: Final = 9
 FIRST_WITH_IDS: Final = 13
 MAX_TAGS_BYTES: Final = 16 * 1024
-"""Maximum size of tagged fields in one place. No version defines one, and skipping many
-takes long."""
+"""Maximum size of tagged fields in one place. No version defines one, and skipping many takes long."""
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
 _INT32: Final = struct.Struct(">i")
 _STEPS_AT_ONCE: Final = 64
@@ -93,19 +92,20 @@ def produce_steps(data: Buffer, version: int, at: int) -> Steps[ProduceCall]:
             batch, at = read_batch(data, at + _INT32.size, end, "records")
             topic.batches.append((partition, batch))
             if flexible:
-                at = _past_tags(data, at, end)
+                at = past_tags(data, at, end)
             if number % _STEPS_AT_ONCE == _STEPS_AT_ONCE - 1:
                 yield 2 * _STEPS_AT_ONCE
         if flexible:
-            at = _past_tags(data, at, end)
+            at = past_tags(data, at, end)
     if flexible:
-        at = _past_tags(data, at, end)
+        at = past_tags(data, at, end)
     if at != end:
         raise WireFormatError(f"{end - at} bytes follow the message")
     return ProduceCall(transactional_id, acks, topics)
 
 
-def _past_tags(data: Buffer, at: int, end: int) -> int:
+def past_tags(data: Buffer, at: int, end: int) -> int:
+    """Return the position after tagged fields, which are not read. Raises WireFormatError."""
     if at < end and not data[at]:
         return at + 1
     limit = min(end, at + MAX_TAGS_BYTES)

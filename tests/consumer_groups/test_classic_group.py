@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from logbroker.consumer_groups.classic.errors import (
     RebalanceInProgressError,
 )
 from logbroker.consumer_groups.classic.group import ClassicGroup, ClassicState
-from logbroker.consumer_groups.classic.member import MEMBER_BYTES, NEW_MEMBER_SECONDS, MemberBudget
+from logbroker.consumer_groups.classic.member import MEMBER_BYTES, NEW_MEMBER_SECONDS, PROTOCOL_BYTES, MemberBudget
 from logbroker.consumer_groups.classic.messages import (
     ClassicAnswer,
     ClassicJoin,
@@ -80,6 +81,7 @@ class Bench:
         self.now += seconds
         assert (self.group.deadline() <= self.now) or not self.group.is_due(self.now)
         self.group.tick(self.now)
+        assert not self.group.is_due(self.now), "it would be called again at once, and so without end"
         self.step()
 
     def restart(self) -> None:
@@ -293,6 +295,32 @@ def test_a_static_member_that_comes_back_with_another_choice_begins_a_generation
     assert bench.group.protocol == "sticky"
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_static_member_stays_one_if_its_next_join_does_not_say_so(is_restarted: bool) -> None:
+    bench = Bench()
+    bench.stable("a", instance_id="i")
+    bench.join("", "a", protocols=(("range", b"other"),))
+    bench.sync("a")
+    if is_restarted:
+        bench.restart()
+    bench.heartbeat("a", "i")
+    bench.group.leave("", "i", bench.now)
+    bench.step()
+    assert not len(bench.group)
+    bench.stable("a2", instance_id="i")
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31)])
+def test_nothing_is_due_again_at_once_whatever_the_rebalance_timeout(timeout_ms: int) -> None:
+    bench = Bench()
+    bench.stable("a", instance_id="i", rebalance_timeout_ms=timeout_ms)
+    bench.join("b", rebalance_timeout_ms=timeout_ms)
+    bench.group.leave("b", "", bench.now)
+    for _ in range(5):
+        bench.pass_time(0.2)
+        assert bench.group.state is ClassicState.PREPARING, "it waits for the member that is away"
+
+
 def test_a_static_member_that_comes_back_fences_what_waits() -> None:
     bench = Bench(delay=5.0)
     waiting = bench.join("a", instance_id="i")
@@ -311,7 +339,7 @@ def test_a_static_member_that_comes_back_fences_what_waits() -> None:
 
 
 def test_members_take_a_bounded_amount_of_memory() -> None:
-    budget = MemberBudget(max_bytes=4 * MEMBER_BYTES, max_group_bytes=3 * MEMBER_BYTES)
+    budget = MemberBudget(max_bytes=4 * MEMBER_BYTES + PROTOCOL_BYTES, max_group_bytes=3 * MEMBER_BYTES)
     bench, other = Bench(budget=budget), Bench(budget=budget)
     bench.stable("a", protocols=(("range", b"r" * MEMBER_BYTES),))
     with pytest.raises(GroupFullError):
@@ -325,10 +353,38 @@ def test_members_take_a_bounded_amount_of_memory() -> None:
     bench.join("a", "a")
     with pytest.raises(GroupFullError):
         bench.sync("a", a=b"a" * (3 * MEMBER_BYTES))
-    bench.sync("a", a=b"a" * MEMBER_BYTES)
+    bench.sync("a", a=b"a" * (MEMBER_BYTES // 2))
     for each in (bench, other):
         each.group.leave("a", "", each.now)
     assert budget.used_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("protocols", "name_size", "data_size"), [(20_000, 5, 0), (20_000, 5, 1), (500, 50, 50), (2, 5, 100_000)]
+)
+def test_no_group_takes_more_memory_than_is_counted(protocols: int, name_size: int, data_size: int) -> None:
+    """Whatever takes the most room: members, the names of their protocols, or their data."""
+    budget = MemberBudget(max_group_bytes=1 << 40)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        group = ClassicGroup("g", initial_delay_seconds=0, max_members=10, budget=budget)
+        for number in range(5):
+            join = ClassicJoin(
+                new_member_id=f"member-{number}",
+                protocol_type="consumer",
+                protocols=tuple((f"{each:0{name_size}}", bytes([each % 256]) * data_size) for each in range(protocols)),
+                session_timeout_ms=1000,
+                rebalance_timeout_ms=1000,
+                requires_known_id=False,
+            )
+            group.join(join, number, 0.0)
+            group.take_outputs(0)
+        del join
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken - before < budget.used_bytes
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from logbroker.kafka_wire.apis import (
     DESCRIBE_TOPIC_PARTITIONS,
     FETCH,
     INCREMENTAL_ALTER_CONFIGS,
+    JOIN_GROUP,
     LIST_OFFSETS,
     METADATA,
     OFFSET_FOR_LEADER_EPOCH,
@@ -39,6 +40,7 @@ from logbroker.kafka_wire.apis import (
 from logbroker.kafka_wire.codec import Api
 from logbroker.kafka_wire.messages.api_versions import ApiVersionsRequest
 from logbroker.kafka_wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from logbroker.kafka_wire.primitives import uvarint
 from tests.kafka_api.raw_client import RawClient, batch_of, frame, produce, produce_request
 from tests.kafka_api.samples import sample
 from tests.kafka_api.test_apis import fetch_request, values_of
@@ -65,9 +67,27 @@ def lines(broker: EmbeddedBroker, client: RawClient) -> int:
     return broker.log_path.read_text().count(f"the connection of {host}:{port} is closed: ")
 
 
+def with_header_tags(api: Api, version: int, count: int) -> bytes:
+    """Return a request with so many empty tagged fields in its header."""
+    tags = uvarint(count) + b"".join(uvarint(tag) + b"\0" for tag in range(count))
+    message = sample(api.request.kind, 0)
+    if api is PRODUCE:
+        message.acks = 1
+    body = api.request.write(message, version)
+    return struct.pack(">ihhih", 10 + len(tags) + len(body), api.key, version, 1, -1) + tags + body
+
+
+@pytest.mark.parametrize("api", [METADATA, PRODUCE, JOIN_GROUP], ids=lambda api: api.name)
+def test_a_few_tagged_fields_in_the_header_are_skipped(broker: EmbeddedBroker, api: Api) -> None:
+    with RawClient(broker.kafka_address) as client:
+        client.socket.sendall(with_header_tags(api, 9, 100))
+        assert client.receive(api, 9)[0] == 1
+
+
 @pytest.mark.parametrize(
     "data",
     [
+        *(with_header_tags(api, 9, 10_000) for api in (METADATA, PRODUCE, JOIN_GROUP)),
         b"GET / HTTP/1.1\r\n\r\n",
         struct.pack(">i", 0),
         struct.pack(">i", -1),
