@@ -46,8 +46,11 @@ FIRST_REQUEST_SECONDS: Final = 30.0
 STALL_SECONDS: Final = 60.0
 """How long a client may read none of the answers that wait for it."""
 REQUEST_SECONDS: Final = 30.0
+HURRIED_SECONDS: Final = 5.0
+"""The same, if others wait for the memory that was taken for the request."""
 LEAST_BYTES_PER_SECOND: Final = 64 * 1024
-"""A request of n bytes must arrive within REQUEST_SECONDS + n / LEAST_BYTES_PER_SECOND seconds."""
+"""A request may stop for REQUEST_SECONDS on its way, and must have n bytes after REQUEST_SECONDS +
+n / LEAST_BYTES_PER_SECOND seconds."""
 COPIED_BYTES: Final = 4096
 _LENGTH_BYTES: Final = 4
 
@@ -383,7 +386,10 @@ class KafkaConnection(asyncio.Protocol):
         elif self._is_full:
             return
         elif self._chunks:
-            if now - self._begun_at > REQUEST_SECONDS + self._wanted_bytes / LEAST_BYTES_PER_SECOND:
+            is_hurried = self._taken_bytes > 0 and self._memory.is_waited_for
+            patience = HURRIED_SECONDS if is_hurried else REQUEST_SECONDS
+            has_stopped = now - max(self._active_at, self._begun_at) > patience
+            if has_stopped or now - self._begun_at > patience + self._chunk_bytes / LEAST_BYTES_PER_SECOND:
                 _log.warning("%s has stopped in the middle of a request: closed", _text(self._peer))
                 self.abort()
         elif not self._slots and now - self._active_at > (IDLE_SECONDS if self._has_asked else FIRST_REQUEST_SECONDS):

@@ -24,6 +24,10 @@ class RequestMemory:
         """Free bytes. Negative if small requests, or one request that is larger than all memory, have taken more."""
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self._waiting)
+
     def take(self, size_bytes: int, granted: Callable[[], None]) -> bool:
         """Take memory, and return True. If there is no room, return False, and call `granted` once it is taken."""
         if not self._waiting and self._has_room(size_bytes):

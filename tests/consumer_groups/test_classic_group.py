@@ -380,7 +380,7 @@ def test_no_group_takes_more_memory_than_is_counted(protocols: int, name_size: i
             )
             group.join(join, number, 0.0)
             group.take_outputs(0)
-        del join
+            del join
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

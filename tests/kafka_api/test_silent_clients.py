@@ -15,7 +15,7 @@ from logbroker.kafka_wire.messages.metadata import MetadataRequest
 from tests.kafka_api.raw_client import batch_of, frame, produce_request
 from tests.kafka_api.test_order import listening
 
-SECONDS = 30
+SECONDS = 60
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +33,48 @@ async def test_a_client_that_stops_in_the_middle_is_disconnected(tmp_path: Path,
         writer.write(sent)
         assert await ended(reader)
         writer.close()
+
+
+@pytest.mark.parametrize("part", [100, 1 << 20])
+async def test_a_large_request_that_stops_is_given_up_as_soon_as_a_small_one(tmp_path: Path, part: int) -> None:
+    async with listening(tmp_path) as (listener, address), asyncio.timeout(SECONDS):
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(struct.pack(">ihhi", listener.max_request_bytes, 0, 9, 1) + bytes(part))
+        assert await ended(reader)
+        writer.close()
+
+
+@pytest.mark.parametrize("pace_seconds", [0.0, 0.01])
+async def test_requests_that_stop_hold_no_memory_that_others_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace_seconds: float
+) -> None:
+    monkeypatch.setattr(connection, "REQUEST_SECONDS", 10 * SECONDS)
+    monkeypatch.setattr(connection, "HURRIED_SECONDS", 0.2)
+    async with listening(tmp_path) as (listener, address), asyncio.timeout(SECONDS):
+        host, _, port = address.rpartition(":")
+        slow = []
+        while listener.memory.free_bytes > 0:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            slow.append(writer)
+            before = listener.memory.free_bytes
+            writer.write(struct.pack(">ihhi", listener.max_request_bytes, 0, 9, 1) + bytes(100))
+            while listener.memory.free_bytes == before:
+                await asyncio.sleep(0)
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(frame(PRODUCE, 9, produce_request("missing", {0: batch_of(bytes(100_000))})))
+
+        async def send_some_more() -> None:
+            while pace_seconds:
+                for each in slow:
+                    each.write(b"\0")
+                await asyncio.sleep(pace_seconds)
+
+        sending = asyncio.create_task(send_some_more())
+        assert await reader.readexactly(4)
+        sending.cancel()
+        for each in (*slow, writer):
+            each.close()
 
 
 async def ended(reader: asyncio.StreamReader) -> bool:
