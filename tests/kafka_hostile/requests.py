@@ -72,7 +72,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Known:
-    """What answers have told, so that later requests go on from it."""
+    """Names and ids that answers have told, so that later requests go on from it."""
 
     def __init__(self) -> None:
         self.topic_ids: dict[str, bytes] = {}

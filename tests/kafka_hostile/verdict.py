@@ -1,4 +1,4 @@
-"""What the broker owes for bytes on a connection: which requests it has to answer, and where the connection ends.
+"""The answers that the broker owes for the bytes of a connection, and where that has to end.
 
 The bytes are read as the broker reads them, by the same wire codec, but for Produce, which the broker parses by hand.
 """
