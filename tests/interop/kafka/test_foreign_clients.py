@@ -14,18 +14,11 @@ import pytest
 import logbroker
 from logbroker.client.sync import Admin, Consumer, Producer
 from logbroker.embedded_broker import EmbeddedBroker
-from tests.crash.checker import Log, LogRecordId, Outcome, Poll, Send
-from tests.crash.checker import check as anomalies
-from tests.crash.log_files import LogFiles
-from tests.interop.kafka.kcat import KCAT
-from tests.interop.kafka.ports import restartable
-from tests.interop.kafka.programs import CLIENTS
+from tests.interop.kafka.stories import ALL, produce_through_stops
 from tests.interop.kafka.toolchains import MissingToolError
 from tests.kafka_api.clients import Found, Keyed
 from tests.kafka_api.test_clients import PARTITIONS, check, place, records
-from tests.waiting import until
 
-ALL = (*CLIENTS, KCAT)
 each_client = pytest.mark.parametrize("client", ALL, ids=repr)
 _numbers = count()
 
@@ -126,50 +119,7 @@ def test_reading_from_a_time_and_from_the_end(broker: EmbeddedBroker, topic: str
     assert {each.value[:6] for each in found} == {b"later-"}
 
 
-def written(broker: EmbeddedBroker) -> int:
-    with Admin(broker.address) as admin:
-        return sum(each.high_watermark for each in admin.describe_topic("t").partitions)
-
-
 @pytest.mark.prove
 @each_client
 def test_a_restart_and_kills_lose_and_repeat_nothing(client: Any, tmp_path: Path) -> None:
-    sent = records(5_000, "kill")
-    outcome: list[Any] = []
-
-    def produce(address: str) -> None:
-        try:
-            outcome.append(client.produce(address, "t", sent, idempotent=True, pause_ms=20))
-        except BaseException as error:
-            outcome.append(error)
-
-    with restartable(tmp_path / "data", group_initial_rebalance_delay_seconds=0) as broker:
-        with Admin(broker.address) as admin:
-            admin.create_topic("t", partitions=PARTITIONS)
-        thread = threading.Thread(target=produce, args=[broker.kafka_address])
-        thread.start()
-        stops = 0
-        for end in (broker.stop, broker.kill, broker.kill):
-            before = written(broker)
-            until(lambda before=before: written(broker) > before or not thread.is_alive(), 60)  # type: ignore[misc]
-            if not thread.is_alive():
-                break
-            end()
-            broker.start()
-            stops += 1
-        thread.join()
-        assert not isinstance(outcome[0], BaseException), outcome[0]
-        assert stops > (0 if client is KCAT else 1)  # It does not wait for answers.
-        found = client.read(broker.kafka_address, "t", PARTITIONS, "earliest", len(sent))
-        check(found, sent)
-        assert written(broker) == len(sent)
-    history = [Send(str(client), value, key or b"") for key, value in sent]
-    for number, partition, offset in outcome[0]:
-        if offset >= 0:
-            history[number].outcome, history[number].log = Outcome.OK, Log("t", partition)
-            history[number].offset = offset
-    assert len(outcome[0]) == len(sent)
-    polls = [Poll("reader", [(LogRecordId(Log("t", each.partition), each.offset), each.value)]) for each in found]
-    files = LogFiles(tmp_path / "data")
-    files.read(power_cut=False)
-    assert anomalies([*history, *polls], files.final()) == []
+    produce_through_stops(client, tmp_path, ("stop", "kill", "kill"))
