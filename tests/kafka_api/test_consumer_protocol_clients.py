@@ -151,9 +151,8 @@ def test_a_broker_that_is_killed_loses_no_offset_and_no_record(broker: EmbeddedB
         until(lambda: watch.look(broker.address) and committed(broker) == ends(broker), SECONDS)
 
 
-@pytest.mark.prove
-@short_sessions
-def test_a_member_over_grpc_and_a_kafka_client_share_a_group(broker: EmbeddedBroker, tmp_path: Path) -> None:
+def share_with_grpc(broker: EmbeddedBroker, members: Members) -> None:
+    """Let a Kafka client and a gRPC member share a group; the client is killed, and another one comes."""
     handled: list[Handled] = []
     is_over = threading.Event()
 
@@ -168,7 +167,7 @@ def test_a_member_over_grpc_and_a_kafka_client_share_a_group(broker: EmbeddedBro
         return members.values() | {each.value for each in handled}
 
     thread = threading.Thread(target=consume)
-    with members_of(broker, tmp_path) as members:
+    with members:
         thread.start()
         try:
             kafka = members.start()
@@ -190,3 +189,9 @@ def test_a_member_over_grpc_and_a_kafka_client_share_a_group(broker: EmbeddedBro
         more = send(broker, 400, "after")
         until(lambda: {each.value for each in second.handled()} >= more, SECONDS)
         until(lambda: committed(broker) == ends(broker), SECONDS)
+
+
+@pytest.mark.prove
+@short_sessions
+def test_a_member_over_grpc_and_a_kafka_client_share_a_group(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    share_with_grpc(broker, members_of(broker, tmp_path))

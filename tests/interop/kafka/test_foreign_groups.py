@@ -16,19 +16,36 @@ from tests.interop.kafka.ports import restartable
 from tests.interop.kafka.programs import CLIENTS, MemberProgram
 from tests.interop.kafka.toolchains import MissingToolError
 from tests.kafka_api.group_checks import CommitWatch, Members, check_handled
+from tests.kafka_api.test_consumer_protocol_clients import share_with_grpc
 from tests.kafka_api.test_group_clients import GROUP, PARTITIONS, SECONDS, committed, ends, send, until_shared_by
 from tests.waiting import until
 
 SESSION_MS = 3_000
-KINDS = [*((client, MemberProgram, {"protocol": "classic"}) for client in CLIENTS), (KCAT, KcatMember, {})]
+BY_NAME = {client.name: client for client in CLIENTS}
+KINDS = [
+    *((client, MemberProgram, {"protocol": "classic"}) for client in CLIENTS),
+    *((BY_NAME[name], MemberProgram, {"protocol": "consumer"}) for name in ("java", "franz-go", "@platformatic/kafka")),
+    (KCAT, KcatMember, {}),
+]
 
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    with restartable(group_initial_rebalance_delay_seconds=0.1) as broker:
+    with restartable(
+        group_initial_rebalance_delay_seconds=0.1,
+        group_heartbeat_interval_seconds=0.2,
+        group_session_timeout_seconds=SESSION_MS / 1000,
+    ) as broker:
         with Admin(broker.address) as admin:
             admin.create_topic("t", partitions=PARTITIONS)
         yield broker
+
+
+def skip_without(client: Any) -> None:
+    try:
+        client.command  # noqa: B018
+    except MissingToolError as error:
+        pytest.skip(str(error))
 
 
 @pytest.mark.prove
@@ -38,10 +55,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 def test_a_group_outlives_a_member_and_a_broker(
     broker: EmbeddedBroker, client: Any, make: Any, settings: dict[str, str], tmp_path: Path
 ) -> None:
-    try:
-        client.command  # noqa: B018
-    except MissingToolError as error:
-        pytest.skip(str(error))
+    skip_without(client)
     watch = CommitWatch(GROUP)
     with Members(
         client, broker.kafka_address, "t", GROUP, tmp_path, make, session_ms=SESSION_MS, **settings
@@ -71,3 +85,12 @@ def test_a_group_outlives_a_member_and_a_broker(
         second.leave()
         watch.look(broker.address)
         check_handled(members.handled(), sent | after)
+
+
+@pytest.mark.prove
+def test_a_java_client_and_a_member_over_grpc_share_a_group(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    java = BY_NAME["java"]
+    skip_without(java)
+    share_with_grpc(
+        broker, Members(java, broker.kafka_address, "t", GROUP, tmp_path, MemberProgram, protocol="consumer")
+    )

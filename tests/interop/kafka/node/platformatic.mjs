@@ -110,10 +110,13 @@ export async function group(command, member) {
     fallbackMode: MessagesStreamFallbackModes.EARLIEST
   })
   const handling = (async () => {
+    const last = new Map()
     for await (const message of stream) {
       member.handled(message.partition, message.offset, message.value)
-      if (message.offset % 5n === 0n || stream.readableLength === 0) {
-        await message.commit()
+      last.set(message.partition, message)
+      if (message.offset % 20n === 19n || stream.readableLength === 0) {
+        await Promise.all([...last.values()].map(each => each.commit()))
+        last.clear()
       }
     }
   })()
