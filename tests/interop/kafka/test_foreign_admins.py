@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -55,7 +57,7 @@ class Tools:
 
 
 @pytest.mark.prove
-def test_the_command_line_tools(broker: EmbeddedBroker) -> None:
+def test_the_command_line_tools(broker: EmbeddedBroker, tmp_path: Path) -> None:
     skip_without("java")
     tools = Tools(broker.kafka_address)
     topic = ("--topic", "tools")
@@ -97,6 +99,11 @@ def test_the_command_line_tools(broker: EmbeddedBroker) -> None:
         tools.run("consumer.group.ConsumerGroupCommand", "--delete", *group)
         with pytest.raises(UnknownGroupError):
             admin.describe_group("console")
+
+    places = {"partitions": [{"topic": "tools", "partition": 0, "offset": 3}], "version": 1}
+    (tmp_path / "places.json").write_text(json.dumps(places))
+    deleted = tools.run("DeleteRecordsCommand", "--offset-json-file", str(tmp_path / "places.json"))
+    assert "low_watermark: 3" in deleted
 
     assert str(broker.data_dir) in tools.run("LogDirsCommand", "--describe", "--topic-list", "tools")
     assert "ProducerId" in tools.run("TransactionsCommand", "describe-producers", *topic, "--partition", "0")
