@@ -56,8 +56,8 @@ class Scene:
     def __init__(self, broker: EmbeddedBroker) -> None:
         number = next(_numbers)
         self.broker = broker
-        self.group = f"group-{number}"
-        self.topic = f"topic-{number}"
+        self.group = f"beating-{number}"
+        self.topic = f"beats-{number}"
         self.topic_id = self.make(self.topic)
         self._clients: list[RawClient] = []
 
@@ -566,3 +566,37 @@ def test_members_of_both_kinds_share_a_group(scene: Scene) -> None:
             return len(consumer.assignment()) == PARTITIONS
 
         until(has_all)
+
+
+# --- restarts ---
+
+
+def test_members_go_on_after_a_restart_of_the_broker() -> None:
+    with logbroker.embedded(kafka=True, group_heartbeat_interval_seconds=0.2) as broker:
+        scene = Scene(broker)
+        first, second = scene.joined("first"), scene.joined("second", instance_id="desk")
+        third = scene.joined("third", instance_id="shelf")
+        settle(first, second, third)
+        assert third.ask(member_epoch=-2).error_code == 0
+        with Admin(broker.address) as admin:
+            before = admin.describe_group(scene.group)
+        scene.close()
+        broker.kill()
+        broker.start()
+        for member in (first, second, third):
+            member.client = scene.client()
+        assert first.commit(first.partitions[0], 7) == 0, "a commit may come before the first heartbeat"
+        assert first.ask(member_epoch=first.epoch - 1).error_code == FENCED_EPOCH
+        for member in (first, second):
+            epoch, owned = member.epoch, member.owned
+            answer = member.beat()
+            assert (answer.error_code, answer.member_epoch, member.owned) == (0, epoch, owned)
+            assert member.beat().assignment is None
+        with Admin(broker.address) as admin:
+            after = admin.describe_group(scene.group)
+        assert after.epoch == before.epoch
+        assert {each.id: each.owned for each in after.members} == {each.id: each.owned for each in before.members}
+        assert scene.member("again", instance_id="desk").join().error_code == UNRELEASED_INSTANCE
+        again = scene.joined("again", instance_id="shelf")
+        assert again.partitions == third.partitions, "it had left for a while before the restart"
+        scene.close()

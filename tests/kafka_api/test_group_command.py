@@ -11,6 +11,7 @@ import pytest
 from logbroker.cli.main import run
 from logbroker.client.sync import Producer
 from logbroker.embedded_broker import EmbeddedBroker
+from tests.kafka_api.test_consumer_protocol import Scene
 from tests.kafka_api.test_groups import RawMember, assignment, members
 
 Command = Callable[..., str]
@@ -82,3 +83,26 @@ def test_members_whose_data_cannot_be_read_are_shown_without_topics(broker: Embe
         member.sync({member.member_id: b"\0\1\xff\xff\xff\xff\xff"})
         (described,) = table(command, "members", "odd")
         assert (described["topics"], described["owned"]) == (["t"], [])
+
+
+def test_a_group_of_the_consumer_protocol_is_shown(broker: EmbeddedBroker, command: Command) -> None:
+    scene = Scene(broker)
+    member = scene.joined("me", instance_id="desk-1")
+    assert member.commit(0, 4) == 0
+    found = table(command, "describe", scene.group)
+    assert (found["type"], found["state"], found["assignor"], found["epoch"]) == (
+        "consumer",
+        "stable",
+        "sticky",
+        member.epoch,
+    )
+    partitions = {each["partition"]: each for each in found["partitions"]}
+    assert (partitions[0]["owner"], partitions[0]["committed_offset"]) == ("me", 4)
+    (described,) = table(command, "members", scene.group)
+    assert (described["instance_id"], described["client_name"]) == ("desk-1", "raw (127.0.0.1)")
+    assert (described["topics"], described["epoch"], described["connected"]) == ([scene.topic], member.epoch, True)
+    assert "1 active member" in command("reset-offsets", scene.group, "--to", "earliest", exit_code=1)
+    assert "members (1)" in command("delete", scene.group, "--yes", exit_code=1)
+    assert member.ask(member_epoch=-1).error_code == 0
+    command("delete", scene.group, "--yes")
+    scene.close()
