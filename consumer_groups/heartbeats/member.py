@@ -91,7 +91,7 @@ class HeartbeatMember:
         if self._subscribe(beat) or beat.epoch == JOINING:
             await self._group.synced()
         if beat.owned is not None:
-            self._may_own = beat.owned | self._told
+            self._may_own = (beat.owned & self._member().taken) | self._told
         if self._take():
             await self._group.synced()
         member = self._member()
@@ -219,14 +219,12 @@ def check_epoch(group: Coordinator, member_id: str, epoch: int) -> Member:
 
 def _known(group: Coordinator, member_id: str, instance_id: str | None) -> Member:
     machine = group.machine
-    if instance_id:
-        holder = machine.static_member(instance_id)
-        if holder is not None and holder.member_id != member_id:
-            raise FencedInstanceIdError(
-                f"member {quoted(holder.member_id)} has the instance id {quoted(instance_id)} by now: give each member"
-                " an instance id of its own"
-            )
-    member = machine.member(member_id)
+    member = machine.static_member(instance_id) if instance_id else machine.member(member_id)
+    if member is not None and member.member_id != member_id:
+        raise FencedInstanceIdError(
+            f"member {quoted(member.member_id)} has the instance id {quoted(instance_id)} by now: give each member an"
+            " instance id of its own"
+        )
     if member is None or not member.join.by_heartbeats:
         raise UnknownMemberError(
             f"the group has {len(machine)} members, and {quoted(member_id)} is not one of them: join it first"

@@ -387,7 +387,7 @@ def test_wrong_heartbeats_are_refused(scene: Scene, fields: dict[str, Any], code
 
 
 def test_an_unknown_member_is_refused(scene: Scene) -> None:
-    scene.joined("me")
+    assert scene.joined("me").ask(instance_id="desk").error_code == UNKNOWN_MEMBER, "it is not static"
     stranger = scene.member("stranger")
     assert stranger.ask(member_epoch=1).error_code == UNKNOWN_MEMBER
     assert stranger.ask(member_epoch=-1).error_code == UNKNOWN_MEMBER
@@ -571,6 +571,7 @@ def test_members_of_both_kinds_share_a_group(scene: Scene) -> None:
 # --- restarts ---
 
 
+@pytest.mark.prove
 def test_members_go_on_after_a_restart_of_the_broker() -> None:
     with logbroker.embedded(kafka=True, group_heartbeat_interval_seconds=0.2) as broker:
         scene = Scene(broker)
