@@ -103,6 +103,27 @@ async def test_who_is_away_for_longer_than_the_grace_has_lost_what_it_held(addre
         assert (again.value, again.attempt) == (b"0", 2)
 
 
+async def test_what_a_handler_lost_is_logged_and_not_raised_at_the_end(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A service that worked on after a crash of the broker has not failed when somebody stops it."""
+    await create(address, topic, grace_seconds=0.2, backoff_initial_seconds=0)
+    await fill(address, topic, 1)
+    async with wire(address) as way, Worker(way.address, topic) as worker:
+
+        async def handle(delivery: WorkerDelivery) -> None:
+            if delivery.attempt == 2:
+                worker.stop()
+                return
+            way.take_down()
+            await wait_until(address, topic, lambda queue: not queue.counts.in_flight)
+            delivery.ack()
+            way.bring_up()
+
+        await worker.run(handle)
+    assert "1 deliveries of topic" in caplog.text
+
+
 @pytest.mark.prove
 @pytest.mark.parametrize("restart", [restart_cleanly, kill_and_start])
 async def test_work_goes_on_over_a_restart(logbroker_broker: EmbeddedBroker, topic: str, restart: Restart) -> None:

@@ -287,7 +287,8 @@ class Worker(Droppable):
         self._core.stop()
 
     def close(self) -> None:
-        """Flush, say goodbye and close the connection. Raises the error of `flush`, after closing."""
+        """Flush, say goodbye and close the connection. Raises the error of `flush`, after closing. After `run` or
+        `sessions`, a lost delivery is no error: it was logged when it was lost, and its record comes again."""
         if not self._core.lifetime.is_forked:
             run(self._core.close_link())
 

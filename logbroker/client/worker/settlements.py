@@ -736,11 +736,16 @@ class SettlementOutbox:
         if len(self._untold) < _MAX_UNTOLD:
             self._untold.append(settlement)
 
-    def take_untold(self) -> LogbrokerError | None:
-        """Return the first refusal that was not reported to the program, and count all as reported."""
+    def take_untold(self, *, with_losses: bool = True) -> LogbrokerError | None:
+        """Return the first refusal that was not reported to the program, and count all as reported. Without
+        `with_losses`, refusals because a delivery was lost do not count."""
         with self.lock.free():
             untold, self._untold = self._untold, []
-        return untold[0].first_failure() if untold else None
+        for settlement in untold:
+            error = settlement.first_failure()
+            if with_losses or not isinstance(error, LeaseLostError | StaleSessionError):
+                return error
+        return None
 
     def told(self, settlement: SettlementBatch) -> None:
         """Note that a refusal was reported to the program."""

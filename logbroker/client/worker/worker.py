@@ -330,7 +330,8 @@ class Worker(Droppable):
         self._core.stop()
 
     async def close(self) -> None:
-        """Flush, say goodbye and close the connection. Raises the error of `flush`, after closing."""
+        """Flush, say goodbye and close the connection. Raises the error of `flush`, after closing. After `run` or
+        `sessions`, a lost delivery is no error: it was logged when it was lost, and its record comes again."""
         await self._core.close_link()
 
     async def __aenter__(self) -> Self:

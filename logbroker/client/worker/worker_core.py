@@ -124,6 +124,8 @@ class WorkerCore(Generic[D]):
         self.stopping = False
         """Whether `stop` was called. Nothing resets it: a stop that arrives before a loop begins counts, too."""
         self.closed = False
+        self._has_handlers = False
+        """Whether `run` or `sessions` has called handlers. Then it is normal that deliveries are lost now and then."""
         self._closing: set[asyncio.Task[Any]] = set()
         """Tasks that give back sessions whose `close` was cancelled."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -225,6 +227,7 @@ class WorkerCore(Generic[D]):
     def handling(self) -> AbstractContextManager[None]:
         """Note that handlers of `run` or `sessions` are called during a `with` block, by this task or thread and by the
         tasks that it makes."""
+        self._has_handlers = True
         return _Handling(self)
 
     def check_runs_in_no_handler(self, name: str) -> None:
@@ -401,14 +404,22 @@ class WorkerCore(Generic[D]):
 
         Raises the first unreported refusal, or RequestTimeoutError if the broker does not answer in time.
         """
+        await self._flush()
+
+    async def _flush(self, *, with_losses: bool = True) -> None:
+        """Flush. Without `with_losses`, the loss of a delivery is not raised: it was logged when it was noticed."""
         self.lifetime.check_loop()
         await self.link.answered(self.in_flight.unfinished())
-        error = self.in_flight.outbox.take_untold()
+        error = self.in_flight.outbox.take_untold(with_losses=with_losses)
         if error is not None:
             raise type(error)(error.message)
 
     async def close_link(self) -> None:
-        """Flush, say goodbye and close the connection."""
+        """Flush, say goodbye and close the connection.
+
+        Raises the errors of `flush`. But if handlers were called, the loss of a delivery is not raised: nobody is left
+        who could do anything about it, and the record comes again.
+        """
         if self.closed or not self.lifetime.may_close():
             return
         self.closed = True
@@ -417,7 +428,7 @@ class WorkerCore(Generic[D]):
             if self._closing:
                 await asyncio.wait(self._closing)
             if self.link.begun:
-                await self.flush()
+                await self._flush(with_losses=not self._has_handlers)
         finally:
             try:
                 await self.link.leave()
