@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import pytest
 
+from logbroker.cli.common.error_writer import ErrorWriter
 from logbroker.cli.common.standard_output import TakenOutput
 from logbroker.cli.main import run
 from logbroker.cli.queue.work import _stopped_at_end
@@ -504,9 +505,10 @@ def test_a_stop_while_the_end_begins_to_be_looked_for_ends_that(
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with (
+        ErrorWriter() as errors,
         Worker(address, group) as worker,
         pytest.raises(KeyboardInterrupt),
-        _stopped_at_end(cast(Any, worker), address, group),
+        _stopped_at_end(cast(Any, worker), address, group, errors),
     ):
         raise AssertionError("it was interrupted")
     [thread] = begun
@@ -724,8 +726,9 @@ def test_stops_beside_a_full_pipe_of_errors_take_nothing_more(address: str, grou
 
 
 @pytest.mark.prove
-def test_a_short_pause_of_the_scan_is_not_the_end(queue: Queue, name: str) -> None:
+def test_a_short_pause_of_the_scan_is_not_the_end(address: str, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """The scan pauses while the few lanes that may be stalled wait for their retries, and goes on after them."""
+    queue = Queue(address, capfd)
     with Admin(queue.address) as admin, Producer(queue.address) as producer:
         admin.create_topic(name, 1)
         for number in range(16):
@@ -735,6 +738,22 @@ def test_a_short_pause_of_the_scan_is_not_the_end(queue: Queue, name: str) -> No
     queue("work", name, "--exec", 'test "$LOGBROKER_ATTEMPT" = 2', "--until-end")
     done = queue.json("describe", name)["counts"]
     assert (done["nacked"], done["unscanned"]) == (16, 0), "all came, though the last retries are not waited for"
+
+
+@pytest.mark.parametrize(
+    ("option", "left"),
+    [
+        ("--max-attempts=1", "1 lane blocked or parked (`logbroker queue parked {}`)"),
+        ("--backoff=600,1,600", "1 lane waiting for a retry, a time or the dead-letter topic"),
+    ],
+)
+def test_who_works_up_to_the_end_is_told_what_stays(
+    address: str, topic: str, name: str, capfd: pytest.CaptureFixture[str], option: str, left: str
+) -> None:
+    work = ["queue", "work", name, "--exec", 'test "$LOGBROKER_KEY" != c2', "--until-end", "--broker", address]
+    assert run(["queue", "create", name, "--topic", topic, option, "--broker", address]) == 0
+    assert run(work) == 0
+    assert f"logbroker: 4 records of queue group {name} left: {left.format(name)}\n" in capfd.readouterr().err
 
 
 @pytest.fixture(params=["a device", "a file"])
@@ -768,8 +787,11 @@ def test_a_full_disk_behind_a_command_uses_up_no_attempts(address: str, group: s
 
 
 @pytest.mark.prove
-def test_the_end_of_what_can_be_scanned_is_an_end(queue: Queue, topic: str, name: str) -> None:
+def test_the_end_of_what_can_be_scanned_is_an_end(
+    address: str, topic: str, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The scan pauses when many lanes are stalled. Whoever waits for the end is told what is left."""
+    queue = Queue(address, capfd)
     with Producer(queue.address) as producer:
         for number in range(10):
             producer.send_and_wait(topic, b"value", b"key %d" % number, partition=0)

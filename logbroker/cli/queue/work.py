@@ -165,7 +165,7 @@ def work(
             CommandWorker(broker, group, band=band) as worker,
             _Refusals(errors) as refusals,
             suppress(KeyboardInterrupt),
-            _stopped_at_end(worker, broker, group) if until_end else nullcontext(),
+            _stopped_at_end(worker, broker, group, errors) if until_end else nullcontext(),
         ):
             out = TakenOutput(lambda text: errors.offer(encoded_line(text)))
             for delivery in out.while_read(itertools.islice(worker, max_records)):
@@ -188,7 +188,8 @@ def work(
             suppress(KeyboardInterrupt),
         ):
             handler = _Handler(worker, commands, stops, refusals, broker, max_records)
-            with stops.that_wait(), _stopped_at_end(worker, broker, group) if until_end else nullcontext():
+            at_end = _stopped_at_end(worker, broker, group, commands.errors) if until_end else nullcontext()
+            with stops.that_wait(), at_end:
                 worker.run(handler.handle, concurrency=concurrency or 1)
         if handler.failure:
             raise LogbrokerError(handler.failure)
@@ -260,14 +261,14 @@ class _Stops:
 
 
 @contextmanager
-def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[None]:
-    """Stop the worker when no record is left to deliver. Raises LogbrokerError at the end if records could not be
-    scanned."""
+def _stopped_at_end(worker: CommandWorker, broker: str, group: str, errors: ErrorWriter) -> Iterator[None]:
+    """Stop the worker when no record is left to deliver, and say which records stay. Raises LogbrokerError at the end
+    if records could not be scanned."""
     over, ended = Latch(), Latch()
-    left = ""
+    left = stalled = ""
 
     def look() -> None:
-        nonlocal left
+        nonlocal left, stalled
         pause = _Pause()
         try:
             with QueueAdmin(broker) as admin:
@@ -276,7 +277,7 @@ def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[
                     with suppress(LogbrokerError):
                         queue = admin.describe_queue(group)
                         if _is_worked_off(queue) and pause.lasts(queue):
-                            left = _unscanned_text(queue)
+                            left, stalled = _unscanned_text(queue), _stalled_text(queue)
                             worker.stop()
                             return
         finally:
@@ -290,6 +291,8 @@ def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[
         over.set()
         while looking.ident is not None and not ended.wait(_LOOK_SECONDS):
             pass
+    if stalled:
+        errors.tell(f"logbroker: {stalled}")
     if left:
         raise LogbrokerError(left)
 
@@ -320,6 +323,20 @@ def _is_worked_off(queue: QueueDescription) -> bool:
         return True
     errors = [partition.error for partition in queue.partitions if partition.error is not None]
     return bool(errors) and all(partition.error or partition.scanned >= partition.end for partition in queue.partitions)
+
+
+def _stalled_text(queue: QueueDescription) -> str:
+    """Return how many scanned records stay, and why; "" if there are none."""
+    counts = queue.counts
+    held = counts.blocked_lanes + counts.parked_lanes
+    if not counts.waiting or not counts.held_lanes:
+        return ""
+    reasons = []
+    if held:
+        reasons.append(f"{counted(held, 'lane')} blocked or parked (`logbroker queue parked {queue.id}`)")
+    if others := counts.held_lanes - held:
+        reasons.append(f"{counted(others, 'lane')} waiting for a retry, a time or the dead-letter topic")
+    return f"{counted(counts.waiting, 'record')} of queue group {queue.id} left: {', '.join(reasons)}"
 
 
 def _unscanned_text(queue: QueueDescription) -> str:
