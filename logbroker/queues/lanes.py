@@ -62,6 +62,9 @@ class ExplainedLane(NamedTuple):
     """Keys of the sub-lanes that have records, if the lane is split."""
     waiting: int
     """Records of the lane and of its sub-lanes, including those that sessions have in flight."""
+    record: LogRecord | None
+    """The head as workers get it: if it is replaced, the record in its place. None: it was not asked for, or cannot be
+    read."""
 
 
 async def choose_lanes(group: QueueGroup, order: LaneOrder, top: int, pace: Pace) -> tuple[int, list[ToldLane]]:
@@ -106,10 +109,10 @@ async def choose_lanes(group: QueueGroup, order: LaneOrder, top: int, pace: Pace
 
 
 async def explain_lanes(
-    group: QueueGroup, keys: Sequence[bytes], pace: Pace, *, is_all_scanned: bool
+    group: QueueGroup, keys: Sequence[bytes], pace: Pace, *, is_all_scanned: bool, with_records: bool = False
 ) -> list[ExplainedLane]:
     """Return the states of the lanes of these keys and the reasons why they are stalled. The states are of one moment,
-    unless there are more than `MOMENT_LANES` keys.
+    unless there are more than `MOMENT_LANES` keys. `with_records` adds the heads themselves.
 
     `is_all_scanned`: the scan has reached the high watermarks that held at the time of the request, so a lane that is
     absent has no waiting records.
@@ -121,7 +124,8 @@ async def explain_lanes(
         named.append(Lane(lane_key(key), NO_RECORD, IN_SESSION))
         await pace.step(2 + len(key) // HASHED_PER_STEP)
     told = await _facts(group, named, lambda _: True, pace)
-    dates = await _dates(group, [facts for facts in told if facts is not None][:MAX_DATED])
+    records = await _heads(group, [facts for facts in told if facts is not None][:MAX_DATED])
+    replacements = group.queue.replacements.records
     explained: list[ExplainedLane] = []
     for lane, facts in zip(named, told, strict=True):
         key = lane.key or b""
@@ -136,8 +140,14 @@ async def explain_lanes(
                     sub_lanes.append(each)
                     waiting += inspector.size(inspector.lane(each))
             await pace.step(split.into)
-        date = None if facts is None else ToldLane(facts, dates.get(facts.head, -1))
-        explained.append(ExplainedLane(key, date, state, sub_lanes, waiting))
+        if facts is None:
+            explained.append(ExplainedLane(key, None, state, sub_lanes, waiting, None))
+            continue
+        record = records.get(facts.head)
+        lane_told = ToldLane(facts, -1 if record is None else record.timestamp_ms)
+        if facts.replaced:
+            record = replacements.get(facts.head)  # None: it is done since the lane was described.
+        explained.append(ExplainedLane(key, lane_told, state, sub_lanes, waiting, record if with_records else None))
     return explained
 
 
@@ -201,8 +211,11 @@ def _held_since(group: QueueGroup, lane: Lane) -> int:
 
 async def _dates(group: QueueGroup, told: Iterable[LaneFacts]) -> dict[int, int]:
     """Return the timestamps of those heads that can be read, by record id."""
+    return {head: record.timestamp_ms for head, record in (await _heads(group, told)).items()}
+
+
+async def _heads(group: QueueGroup, told: Iterable[LaneFacts]) -> dict[int, LogRecord]:
+    """Return those heads that can be read from the log, by record id."""
     heads = sorted({facts.head for facts in told} - {NO_RECORD})
     records = await group.records.fetch(heads) if heads else []
-    return {
-        head: record.timestamp_ms for head, record in zip(heads, records, strict=True) if isinstance(record, LogRecord)
-    }
+    return {head: record for head, record in zip(heads, records, strict=True) if isinstance(record, LogRecord)}

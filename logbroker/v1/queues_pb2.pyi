@@ -659,7 +659,7 @@ class ListLanesResponse(_message.Message):
     def __init__(self, lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., total: _Optional[int] = ..., incomplete: _Optional[bool] = ...) -> None: ...
 
 class Lane(_message.Message):
-    __slots__ = ("status", "key", "state", "partition", "offset", "waiting", "attempt", "worker_id", "due_in_ms", "oldest_timestamp_ms", "first_failure_ms", "last_failure_ms", "reasons", "session_token", "level", "refusal", "cause", "cause_attempts", "obstacle", "sub_lanes", "held_ms")
+    __slots__ = ("status", "key", "state", "partition", "offset", "waiting", "attempt", "worker_id", "due_in_ms", "oldest_timestamp_ms", "first_failure_ms", "last_failure_ms", "reasons", "session_token", "level", "refusal", "cause", "cause_attempts", "obstacle", "sub_lanes", "held_ms", "replaced", "record")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -681,6 +681,8 @@ class Lane(_message.Message):
     OBSTACLE_FIELD_NUMBER: _ClassVar[int]
     SUB_LANES_FIELD_NUMBER: _ClassVar[int]
     HELD_MS_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     key: bytes
     state: str
@@ -702,21 +704,29 @@ class Lane(_message.Message):
     obstacle: str
     sub_lanes: _containers.RepeatedScalarFieldContainer[bytes]
     held_ms: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., state: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., waiting: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., due_in_ms: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., first_failure_ms: _Optional[int] = ..., last_failure_ms: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., session_token: _Optional[int] = ..., level: _Optional[int] = ..., refusal: _Optional[str] = ..., cause: _Optional[_Union[Place, _Mapping]] = ..., cause_attempts: _Optional[int] = ..., obstacle: _Optional[str] = ..., sub_lanes: _Optional[_Iterable[bytes]] = ..., held_ms: _Optional[int] = ...) -> None: ...
+    replaced: bool
+    record: _common_pb2.StoredRecord
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., state: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., waiting: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., due_in_ms: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., first_failure_ms: _Optional[int] = ..., last_failure_ms: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., session_token: _Optional[int] = ..., level: _Optional[int] = ..., refusal: _Optional[str] = ..., cause: _Optional[_Union[Place, _Mapping]] = ..., cause_attempts: _Optional[int] = ..., obstacle: _Optional[str] = ..., sub_lanes: _Optional[_Iterable[bytes]] = ..., held_ms: _Optional[int] = ..., replaced: _Optional[bool] = ..., record: _Optional[_Union[_common_pb2.StoredRecord, _Mapping]] = ...) -> None: ...
 
 class ExplainLanesRequest(_message.Message):
-    __slots__ = ("group_id", "keys")
+    __slots__ = ("group_id", "keys", "records")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
     group_id: str
     keys: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, group_id: _Optional[str] = ..., keys: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    records: bool
+    def __init__(self, group_id: _Optional[str] = ..., keys: _Optional[_Iterable[bytes]] = ..., records: _Optional[bool] = ...) -> None: ...
 
 class ExplainLanesResponse(_message.Message):
-    __slots__ = ("lanes",)
+    __slots__ = ("lanes", "topic", "topic_id")
     LANES_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     lanes: _containers.RepeatedCompositeFieldContainer[Lane]
-    def __init__(self, lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ...) -> None: ...
+    topic: str
+    topic_id: bytes
+    def __init__(self, lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
 
 class LaneDecision(_message.Message):
     __slots__ = ("key", "place", "all_held", "resume", "skip_head", "drop", "replace_head", "split", "join")

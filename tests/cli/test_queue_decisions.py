@@ -19,6 +19,7 @@ import pytest
 from logbroker.cli.common import terminal
 from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.queue import again
+from logbroker.cli.queue.text import value_text
 from logbroker.client.sync import Admin, Consumer, Producer, Worker, WorkerDelivery
 from logbroker.errors import DiskFullError
 from tests.cli.command import output_of
@@ -238,6 +239,33 @@ def test_the_head_of_a_lane_is_replaced(queue: Queue, topic: str, name: str) -> 
             assert (delivery.value, delivery.key, delivery.headers) == (b"mended", b"c2", (("by", b"me"),))
             delivery.ack().result()
             break
+
+
+def test_explain_shows_the_record_that_workers_get(queue: Queue, topic: str, name: str) -> None:
+    exhaust(queue, topic, name, "block")
+    assert "\n  value         2\n" in queue("explain", name, "c2")
+    lane = queue.json("explain", name, "c2")
+    assert (lane["replaced"], lane["record"]["topic"], lane["record"]["value"]) == (False, topic, "2")
+    assert lane["record"]["offset"] == lane["offset"]
+    queue("replace", name, "c2", "--value", "mended")
+    text, lane = queue("explain", name, "c2"), queue.json("explain", name, "c2")
+    assert ", replaced by an operator\n  value         mended\n" in text
+    assert (lane["replaced"], lane["record"]["value"]) == (True, "mended")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "(none)"),
+        (b"", "(empty)"),
+        ("käse\n\x1b[2J".encode(), "käse\\n\\x1b[2J"),
+        (b"\xff\xc3", "\\xff\\xc3"),
+        (b"x" * 90, "x" * 90),
+        (b"x" * 89 + "ä".encode(), "x" * 89 + "... (91 bytes)"),
+    ],
+)
+def test_a_value_is_shown_in_one_line(value: bytes | None, text: str) -> None:
+    assert value_text(value) == text
 
 
 def test_a_replacement_is_handed_out_at_once(queue: Queue, topic: str, name: str) -> None:

@@ -239,8 +239,9 @@ class QueueGroup:
         found: Sequence[pb.Lane] = self.calls.ListLanes(request).lanes
         return found
 
-    def explain(self, *keys: bytes) -> Sequence[pb.Lane]:
-        found: Sequence[pb.Lane] = self.calls.ExplainLanes(pb.ExplainLanesRequest(group_id=self.id, keys=keys)).lanes
+    def explain(self, *keys: bytes, records: bool = False) -> Sequence[pb.Lane]:
+        request = pb.ExplainLanesRequest(group_id=self.id, keys=keys, records=records)
+        found: Sequence[pb.Lane] = self.calls.ExplainLanes(request).lanes
         return found
 
     def decide(self, *decisions: pb.LaneDecision) -> list[tuple[str, int]]:

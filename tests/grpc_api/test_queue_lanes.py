@@ -5,7 +5,9 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.v1 import queues_pb2 as pb
+from logbroker.v1.common_pb2 import Header, Record, StoredRecord
 from tests.grpc_api.api import Api
 from tests.grpc_api.queue_workers import QueueGroup, Worker
 from tests.grpc_api.test_queues import keyed, status_of
@@ -133,6 +135,35 @@ def test_why_keys_stand_still(group: QueueGroup) -> None:
     assert (c.state, c.waiting, c.HasField("due_in_ms")) == ("ready", 1, False)
     assert (idle.key, idle.state, idle.waiting, idle.offset) == (b"idle", "idle", 0, -1)
     worker.ack([held])
+
+
+def test_the_first_record_of_a_lane_is_in_its_explanation(group: QueueGroup) -> None:
+    worker = group.worker()
+    fail(worker)
+    [lane] = group.explain(b"a")
+    assert not lane.HasField("record")
+    lane, idle = group.explain(b"a", b"idle", records=True)
+    assert lane.record == StoredRecord(offset=0, timestamp_ms=1000, key=b"a", value=b"0")
+    assert (lane.replaced, idle.HasField("record")) == (False, False)
+    mended = Record(value=b"mended", headers=[Header(key="by", value=b"me")])
+    assert group.decide(pb.LaneDecision(key=b"a", replace_head=mended)) == [("", 0)]
+    worker.ack(worker.take(2))
+    fail(worker)
+    [lane] = group.explain(b"a", records=True)
+    assert (lane.state, lane.offset, lane.replaced) == ("blocked", 0, True)
+    assert lane.record == StoredRecord(offset=0, timestamp_ms=1000, key=b"a", value=b"mended", headers=mended.headers)
+    [listed] = group.lanes("HELD")
+    assert (listed.replaced, listed.HasField("record")) == (True, False)
+
+
+def test_records_that_do_not_fit_into_an_explanation_are_left_out(api: Api) -> None:
+    group = QueueGroup(api)
+    keys = [b"%d" % number for number in range(6)]
+    for key in keys:
+        api.produce(group.topic, encode_batch([NewRecord(bytes(900_000), key)]))
+    lanes = group.explain(*keys, records=True)
+    assert [lane.state for lane in lanes] == ["ready"] * 6
+    assert [lane.HasField("record") for lane in lanes] == [True] * 4 + [False] * 2
 
 
 def test_a_lane_that_waits_for_a_retry(api: Api) -> None:

@@ -13,7 +13,7 @@ from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.common.lines import counted, write_line
 from logbroker.cli.common.options import broker_option, json_option, number_option
 from logbroker.cli.queue.decisions import base64_option
-from logbroker.cli.queue.text import indexed_text, key_text, lane_document, moment_text, oldest_text
+from logbroker.cli.queue.text import indexed_text, key_text, lane_document, moment_text, oldest_text, value_text
 from logbroker.client.admin.queue_descriptions import LaneOrder
 from logbroker.client.sync import LaneDescription, LaneList, QueueDescription
 
@@ -77,8 +77,9 @@ def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -
 def parked(group: str, top: int, broker: str, as_json: bool) -> None:
     """Show the lanes of GROUP that wait for an operator.
 
-    These lanes are blocked, parked or refused by the dead-letter topic; the longest held come first. Move them with
-    `logbroker queue resume`, `skip`, `drop` or `replace`.
+    These lanes are blocked, parked or refused by the dead-letter topic; the longest held come first. `logbroker queue
+    explain` shows the first record of a lane and its failures. Move the lanes with `logbroker queue resume`, `skip`,
+    `drop` or `replace`.
 
     \b
     Examples:
@@ -124,9 +125,13 @@ def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -
     `logbroker queue lanes`. If the lane is split, its sub-lanes with records are listed: each can be explained by its
     own name, such as general#3.
 
+    `value` is the beginning of the first record's value, as workers get it. With --json, `record` is the whole record,
+    as `logbroker consume --format json` writes records.
+
     \b
     Examples:
       logbroker queue explain billing customer-7
+      logbroker queue explain billing customer-7 --json | jq -r .record.value
       logbroker queue explain billing 3q2+7w== --base64
     """
     with CommandQueueAdmin(broker) as admin:
@@ -162,7 +167,10 @@ def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]
         extended = ", unless the worker extends it" if lane.state in ("in flight", "in session") else ""
         rows.append((what, f"in {terminal.age_text(lane.due_in_ms)}{extended}"))
     if lane.offset >= 0:
-        rows.append(("first record", f"{queue.topic}-{lane.partition}, offset {lane.offset}"))
+        replaced = ", replaced by an operator" if lane.replaced else ""
+        rows.append(("first record", f"{queue.topic}-{lane.partition}, offset {lane.offset}{replaced}"))
+        if lane.record is not None:
+            rows.append(("value", value_text(lane.record.value)))
         rows.append(("attempts", f"{lane.attempt - 1} of {queue.settings.max_attempts} failed"))
     if lane.cause is not None:
         partition, offset = lane.cause

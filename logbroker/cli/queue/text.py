@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -11,11 +12,15 @@ import msgspec
 from logbroker.cli.common import terminal
 from logbroker.cli.common.json_text import text_of
 from logbroker.cli.common.lines import counted
+from logbroker.cli.common.output_formats import json_record
 from logbroker.client.sync import ConfigValue, LaneDescription, QueueDescription, QueuePartition, QueueSettings
-from logbroker.texts import size_text
+from logbroker.texts import shown, size_text
 
 _MAX_SHOWN_BYTES: Final = 256
 """Maximum number of bytes of a key in text output. JSON output has the whole key."""
+
+_VALUE_BYTES: Final = 90
+"""Maximum number of bytes of a value in text output."""
 
 
 def now_ms() -> int:
@@ -40,6 +45,16 @@ def content_text(content: bytes) -> str:
     # A key must not look like the text that stands for another key.
     is_plain = text.isprintable() and text.strip() == text != "" and not text.startswith(("b'", 'b"', "("))
     return text if is_plain else repr(content)
+
+
+def value_text(value: bytes | None) -> str:
+    """Write the beginning of a record's value in one line, for people."""
+    if not value:
+        return "(none)" if value is None else "(empty)"
+    cut = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode(
+        value[:_VALUE_BYTES], final=len(value) <= _VALUE_BYTES
+    )
+    return shown(cut) if len(value) <= _VALUE_BYTES else f"{shown(cut)}... ({counted(len(value), 'byte')})"
 
 
 def key_document(key: bytes | None) -> dict[str, Any]:
@@ -159,7 +174,7 @@ def oldest_text(of: LaneDescription | QueuePartition | QueueDescription) -> str:
 def lane_document(lane: LaneDescription) -> dict[str, Any]:
     """Return all fields of a lane, for programs."""
     fields = msgspec.structs.asdict(lane)
-    del fields["key"], fields["cause"], fields["cause_attempts"]
+    del fields["key"], fields["cause"], fields["cause_attempts"], fields["record"]
     fields["sub_lanes"] = [key_document(key) for key in lane.sub_lanes]
     if lane.cause is not None:
         partition, offset = lane.cause
@@ -172,4 +187,5 @@ def lane_document(lane: LaneDescription) -> dict[str, Any]:
         "worker_id": lane.worker_id or None,
         "oldest_age_ms": age_ms(lane),
         "session_token": lane.session_token or None,
+        **({} if lane.record is None else {"record": json_record(lane.record)}),
     }

@@ -145,11 +145,13 @@ class QueueAdmin(Droppable):
         return LaneList(lanes, response.total, response.incomplete)
 
     async def explain_lane(self, group: str, key: bytes) -> LaneDescription:
-        """Return the description of the lane of an ordering key, with the failures of its first record."""
-        request = queues_pb2.ExplainLanesRequest(group_id=group, keys=[key])
-        (lane,) = (await self._connection.unary("ExplainLanes", request)).lanes
+        """Return the description of the lane of an ordering key, with its first record and the failures of this
+        record."""
+        request = queues_pb2.ExplainLanesRequest(group_id=group, keys=[key], records=True)
+        answer: queues_pb2.ExplainLanesResponse = await self._connection.unary("ExplainLanes", request)
+        (lane,) = answer.lanes
         _raise_status(lane.status)
-        return lane_description(lane)
+        return lane_description(lane, answer.topic, answer.topic_id)
 
     async def resume_lane(self, group: str, lane: Lane) -> None:
         """Let a stalled lane (blocked, parked, waiting, or refused by the dead-letter topic) continue with its head.

@@ -6,9 +6,11 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from logbroker.client.consumer.cursor import Record
 from logbroker.client.runtime.arguments import check_fields
 from logbroker.client.transport.status import error_of_item
 from logbroker.errors import LogbrokerError
+from logbroker.types import TopicId
 from logbroker.v1 import queues_pb2
 
 
@@ -254,6 +256,9 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     obstacle: why the head cannot be read from the log, and what to do. No attempt is counted, and the lane goes on by
         itself once the head can be read. Empty: the head can be read, or nobody has tried to read it.
     held_ms: time since the head was handed out, while it is in flight. A worker extends its lease if it needs longer.
+    replaced: whether `replace_head` put another record in the place of the head.
+    record: the head as workers get it: if it is replaced, the record in its place. None: there is no head, or it cannot
+        be read or is too large for the answer; `list_lanes` leaves it out.
     cause: partition and offset of the record for which the lane was parked, if a rewind put other records before it;
         otherwise None.
     cause_attempts: number of failed attempts at the record of `cause`.
@@ -280,6 +285,8 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     cause_attempts: int = 0
     sub_lanes: tuple[bytes, ...] = ()
     held_ms: int | None = None
+    replaced: bool = False
+    record: Record | None = None
 
 
 LaneOrder = Literal["hottest", "oldest", "held", "waiting"]
@@ -427,7 +434,8 @@ class LaneList(NamedTuple):
     missing, and others may have more records than shown."""
 
 
-def lane_description(lane: queues_pb2.Lane) -> LaneDescription:
+def lane_description(lane: queues_pb2.Lane, topic: str = "", topic_id: bytes = b"") -> LaneDescription:
+    """Return the description of a lane. `topic` and `topic_id` name the topic of its record, if there is one."""
     return LaneDescription(
         key=lane.key if lane.HasField("key") else None,
         state=lane.state,
@@ -449,4 +457,20 @@ def lane_description(lane: queues_pb2.Lane) -> LaneDescription:
         cause_attempts=lane.cause_attempts,
         sub_lanes=tuple(lane.sub_lanes),
         held_ms=lane.held_ms if lane.HasField("held_ms") else None,
+        replaced=lane.replaced,
+        record=_record(lane, topic, TopicId(topic_id)) if lane.HasField("record") else None,
+    )
+
+
+def _record(lane: queues_pb2.Lane, topic: str, topic_id: TopicId) -> Record:
+    stored = lane.record
+    return Record(
+        topic,
+        lane.partition,
+        stored.offset,
+        stored.timestamp_ms,
+        stored.key if stored.HasField("key") else None,
+        stored.value if stored.HasField("value") else None,
+        [(header.key, header.value if header.HasField("value") else None) for header in stored.headers],
+        topic_id,
     )

@@ -70,20 +70,21 @@ async def _in_decoder(decode: Callable[[], T]) -> T:
 
 def framed_record(tag: bytes, record: LogRecord) -> tuple[Sequence[bytes], int]:
     """Return a field with this tag and the record as a StoredRecord, in parts, and its size in bytes."""
-    stored = [_serialized(record)] if _is_small(record) else _parts(record)
+    stored = [stored_record(record).SerializeToString()] if _is_small(record) else _parts(record)
     size_bytes = sum(map(len, stored))
     head = tag + encode_varint(size_bytes)
     return (head, *stored), len(head) + size_bytes
 
 
-def _serialized(record: LogRecord) -> bytes:
+def stored_record(record: LogRecord) -> StoredRecord:
+    """Return a record as a message."""
     return StoredRecord(
         offset=record.offset,
         timestamp_ms=record.timestamp_ms,
         key=record.key,
         value=record.value,
         headers=[Header(key=key, value=value) for key, value in record.headers],
-    ).SerializeToString()
+    )
 
 
 def _is_small(record: LogRecord) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownLaneError
+from logbroker.grpc_api.log.plain_records import stored_record
 from logbroker.grpc_api.paging import FRAME_BYTES, FULL
 from logbroker.grpc_api.queues.messages import read_record_id
 from logbroker.grpc_api.status import Statuses, item_status
@@ -24,6 +25,7 @@ from logbroker.queues.model.lane import NO_RECORD, lane_key
 from logbroker.queues.model.record_id import offset_of, partition_of
 from logbroker.queues.model.second_key import SecondKey
 from logbroker.queues.operations import BulkDecision, LaneName
+from logbroker.record.codec import LogRecord
 from logbroker.v1 import queues_pb2 as pb
 
 DEFAULT_TOP: Final = 20
@@ -67,13 +69,14 @@ async def listed_lanes(group: QueueGroup, request: pb.ListLanesRequest, room_byt
 
 
 async def explained_lanes(
-    group: QueueGroup, keys: Sequence[bytes], room_bytes: int, *, is_all_scanned: bool
+    group: QueueGroup, keys: Sequence[bytes], room_bytes: int, *, is_all_scanned: bool, with_records: bool = False
 ) -> pb.ExplainLanesResponse:
-    """Explain the lanes of these keys, as many as fit; see `explain_lanes`."""
+    """Explain the lanes of these keys, as many as fit; see `explain_lanes`. A record that does not fit is left out."""
     pace = Pace()
     response = pb.ExplainLanesResponse()
     full = item_status(FULL)
-    for key, told, state, sub_lanes, waiting in await explain_lanes(group, keys, pace, is_all_scanned=is_all_scanned):
+    explained = await explain_lanes(group, keys, pace, is_all_scanned=is_all_scanned, with_records=with_records)
+    for key, told, state, sub_lanes, waiting, record in explained:
         if told is None:
             message = pb.Lane(key=key, state=state, partition=-1, offset=-1, oldest_timestamp_ms=-1)
         else:
@@ -82,9 +85,20 @@ async def explained_lanes(
         message.sub_lanes.extend(sub_lanes)
         message.waiting = waiting
         room_bytes -= message.ByteSize() + FRAME_BYTES
+        if record is not None and _content_bytes(record) <= room_bytes:
+            stored = stored_record(record)
+            size_bytes = stored.ByteSize() + FRAME_BYTES
+            if size_bytes <= room_bytes:
+                message.record.CopyFrom(stored)
+                room_bytes -= size_bytes
+            await pace.step(len(record.headers))
         response.lanes.append(message if room_bytes >= 0 else pb.Lane(key=message.key, status=full))
         await pace.step(EXPLAINED_STEPS + len(message.key) // HASHED_PER_STEP)
     return response
+
+
+def _content_bytes(record: LogRecord) -> int:
+    return sum(len(content or b"") for content in (record.key, record.value, *(value for _, value in record.headers)))
 
 
 def _lane(told: ToldLane) -> pb.Lane:
@@ -102,6 +116,7 @@ def _lane(told: ToldLane) -> pb.Lane:
         level=facts.level,
         refusal=facts.refusal,
         obstacle=facts.obstacle,
+        replaced=facts.replaced,
     )
     if facts.due_in_seconds > 0:
         message.due_in_ms = round(facts.due_in_seconds * 1000)

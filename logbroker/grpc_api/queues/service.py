@@ -8,6 +8,7 @@ from typing import Final
 from logbroker.broker.broker import Broker
 from logbroker.broker.read_budget import ReadBudget
 from logbroker.errors import InvalidRequestError
+from logbroker.grpc_api.groups.messages import topic_name
 from logbroker.grpc_api.paging import items_within, outcomes_within
 from logbroker.grpc_api.queues.admin_messages import (
     check_age,
@@ -28,11 +29,14 @@ from logbroker.grpc_api.status import Context, Statuses, answers
 from logbroker.pacing import Pace, in_turns
 from logbroker.queues.group import CATCH_UP_SECONDS
 from logbroker.queues.model.record_id import offset_of, partition_of
+from logbroker.types import MAX_TOPIC_CHARACTERS
 from logbroker.v1 import queues_pb2 as pb
 from logbroker.v1.common_pb2 import Status
 
 DEFAULT_REDRIVEN: Final = 10_000
 MAX_REDRIVEN: Final = 1_000_000
+_TOPIC_BYTES: Final = MAX_TOPIC_CHARACTERS + 64
+"""Bytes that the name and the id of a topic take in an answer, at most."""
 
 
 class QueuesService:
@@ -142,7 +146,15 @@ class QueuesService:
             raise InvalidRequestError(f"at most {MAX_EXPLAINED} keys are explained at once, not {len(request.keys)}")
         group = self._queues.group(request.group_id)
         is_all_scanned = await group.catch_up()
-        return await explained_lanes(group, request.keys, self._max_response_bytes, is_all_scanned=is_all_scanned)
+        response = await explained_lanes(
+            group,
+            request.keys,
+            self._max_response_bytes - _TOPIC_BYTES,
+            is_all_scanned=is_all_scanned,
+            with_records=request.records,
+        )
+        response.topic, response.topic_id = topic_name(self._engine, group.topic_id), group.topic_id
+        return response
 
     @answers
     async def decide_lanes(self, request: pb.DecideLanesRequest, context: Context) -> pb.DecideLanesResponse:

@@ -100,6 +100,8 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Why the dead-letter topic refuses the head, and what to do; "": the head is not refused."""
     obstacle: str
     """Why the head cannot be read from the log now, which counts no attempt; "": no read of it has failed."""
+    replaced: bool
+    """Whether an operator has put another record in the place of the head."""
 
 
 class AlarmKind(enum.Enum):
@@ -548,6 +550,7 @@ class Explanation:
             level=self._level(lane, first),
             refusal=queue.dead_letters.refusal(lane.head) if lane.state == DEAD_LETTERING else "",
             obstacle=self._obstacle(lane, head) if queue.stalled.read_failures.by_partition else "",
+            replaced=head in queue.replacements.records,
         )
 
     def _obstacle(self, lane: Lane, head: int) -> str:
