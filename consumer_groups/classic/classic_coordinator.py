@@ -17,6 +17,10 @@ from logbroker.consumer_groups.offsets import CommitOutcome, EndOffset, OffsetTa
 from logbroker.engine import DiskUse, StateEvent
 from logbroker.errors import LogbrokerError
 from logbroker.group_runtime.group_store import GroupStore
+from logbroker.pacing import Pace
+
+LEAVE_STEPS = 5
+"""Steps of a `Pace` that it takes to let a member leave, or to find that there is none."""
 
 
 class _ClassicStep(NamedTuple):
@@ -84,13 +88,16 @@ class ClassicCoordinator(GroupShell[ClassicGroup]):
         """Let members leave, each named by its id and instance id, and return the error of each."""
         self._check_running()
         outcomes: list[LogbrokerError | None] = []
+        pace = Pace()
         for member_id, instance_id in members:
+            self._check_running()
             try:
                 self.machine.leave(member_id, instance_id, self._loop.time())
             except LogbrokerError as error:
                 outcomes.append(error.as_value())
             else:
                 outcomes.append(None)
+            await pace.step(LEAVE_STEPS)
         await self._commits.synced(None)
         return outcomes
 

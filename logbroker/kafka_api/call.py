@@ -12,7 +12,13 @@ from logbroker.address import Address
 from logbroker.broker.broker import Broker
 from logbroker.broker.topics import MAX_ITEMS, check_not_internal
 from logbroker.engine import Topic
-from logbroker.errors import InvalidRequestError, InvalidTopicNameError, LogbrokerError, UnknownTopicError
+from logbroker.errors import (
+    InvalidRequestError,
+    InvalidTopicNameError,
+    LogbrokerError,
+    OverloadedError,
+    UnknownTopicError,
+)
 from logbroker.kafka_api.fetch_sessions import FetchSessions
 from logbroker.kafka_wire.codec import Api
 from logbroker.kafka_wire.messages.headers import REQUEST_HEADER
@@ -45,6 +51,13 @@ MISMATCHED_ENDPOINT_TYPE: Final = 114
 UNSUPPORTED_ENDPOINT_TYPE: Final = 115
 
 
+LONG_ANSWERS: Final = 8
+"""Number of long answers that are made at a time. A short request may ask for an answer of megabytes, and in memory it
+takes several times what is sent."""
+SHORT_STEPS: Final = 400
+"""Steps of a `Pace` up to which an answer is short."""
+
+
 class ConnectionEndError(Exception):
     """The connection must end, because the protocol has no other answer. The message is for the log."""
 
@@ -63,6 +76,8 @@ class Node:
         self.long_parse = asyncio.Semaphore(1)
         """Held while a large request is parsed in a thread: one at a time, because parsing may take many times its size
         in memory."""
+        self.long_answers = asyncio.Semaphore(LONG_ANSWERS)
+        """Held while a long answer is made."""
         self.log_dir = os.path.abspath(broker.config.data_dir)
         """The data directory. Made absolute at the start: the working directory may change later."""
         self.fetch_sessions = FetchSessions()
@@ -90,7 +105,7 @@ class Call:
 
     __slots__ = (
         *("api", "body_at", "correlation_id", "data", "held_bytes", "let_go", "local", "node", "pace", "peer"),
-        *("placed", "steps", "version"),
+        *("_is_long", "placed", "steps", "version", "waits_for_others"),
     )
 
     def __init__(
@@ -117,6 +132,9 @@ class Call:
         """The host that the client has connected from."""
         self.held_bytes = 0
         """Bytes of the answer that count in the read budget until they are sent."""
+        self.waits_for_others = True
+        """Whether it waits until few long answers are being made, if its own is long."""
+        self._is_long = False
 
     @property
     def address(self) -> Address:
@@ -132,7 +150,24 @@ class Call:
     async def step(self, steps: int = 1) -> None:
         """Note that this many steps were done, and give way if the turn is over."""
         self.steps += steps
+        if self.steps > SHORT_STEPS and self.waits_for_others and not self._is_long:
+            await self._become_long()
         await self.pace.step(steps)
+
+    async def _become_long(self) -> None:
+        await self.node.long_answers.acquire()
+        self._is_long = True
+        try:
+            await self.node.broker.read_budget.wait()
+        except OverloadedError as error:
+            raise ConnectionEndError(error.message) from None
+
+    def is_made(self) -> None:
+        """Note that the answer is made, or will not be: another long one may be made."""
+        if self._is_long:
+            self._is_long = False
+            self.waits_for_others = False
+            self.node.long_answers.release()
 
     def check_item_count(self, count: int) -> None:
         """Raise WireFormatError if the request lists too many items."""

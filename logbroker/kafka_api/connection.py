@@ -14,9 +14,9 @@ Reading pauses while
 
 Data that is not a Kafka request ends the connection, with one line in the log. So does a client that stops in the
 middle of a request, or reads none of its answers, for too long. A client that has closed its side for writing still
-gets the answers to all whole requests. When a connection is lost, a Fetch, JoinGroup or SyncGroup that has begun stops
-waiting. A Produce that was taken off the wire, and any other request that has begun, is carried out. All other requests
-are dropped.
+gets the answers to all whole requests, but for those that would wait for more than LEFT_SECONDS. When a connection is
+lost, a Fetch, JoinGroup or SyncGroup that has begun stops waiting. A Produce that was taken off the wire, and any other
+request that has begun, is carried out. All other requests are dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from logbroker.address import Address
 from logbroker.errors import quoted
 from logbroker.kafka_api.call import Call, ConnectionEndError, Node, Served
 from logbroker.kafka_api.dispatch import answer, begin
-from logbroker.kafka_api.request_memory import SMALL_BYTES, RequestMemory
+from logbroker.kafka_api.request_memory import LEAST_BYTES, SMALL_BYTES, RequestMemory
 from logbroker.kafka_wire.primitives import Buffer, Parts, WireFormatError
 
 _log = logging.getLogger(__name__)
@@ -51,6 +51,8 @@ HURRIED_SECONDS: Final = 5.0
 LEAST_BYTES_PER_SECOND: Final = 64 * 1024
 """A request may stop for REQUEST_SECONDS on its way, and must have n bytes after REQUEST_SECONDS +
 n / LEAST_BYTES_PER_SECOND seconds."""
+LEFT_SECONDS: Final = 5.0
+"""How long a Fetch, JoinGroup or SyncGroup may wait for a client that sends no more: most likely, it is gone."""
 COPIED_BYTES: Final = 4096
 _LENGTH_BYTES: Final = 4
 
@@ -97,6 +99,10 @@ class _Slot:
         self.parts: Parts | None = None
         self.task: asyncio.Task[None] | None = None
 
+    @property
+    def waits(self) -> bool:
+        return self.is_waiting and self.is_begun and not self.is_done
+
 
 class KafkaConnection(asyncio.Protocol):
     """Takes requests off the wire, and answers them in their order."""
@@ -128,6 +134,7 @@ class KafkaConnection(asyncio.Protocol):
         self._writable.set()
         self._has_eof = False
         """Whether the client sends no more. It may still read answers."""
+        self._eof_at = 0.0
         self._is_ending = False
         """Whether no further request is taken."""
         self._is_lost = False
@@ -158,7 +165,7 @@ class KafkaConnection(asyncio.Protocol):
         for slot in list(self._slots):
             if slot.is_done:
                 self._finish(slot)
-            elif slot.is_waiting and slot.is_begun and slot.task is not None:
+            elif slot.waits and slot.task is not None:
                 slot.task.cancel()
 
     def data_received(self, data: bytes) -> None:
@@ -174,7 +181,7 @@ class KafkaConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Serve the whole requests that were received, and keep the transport open for their answers."""
         assert self._transport is not None
-        self._has_eof = True
+        self._has_eof, self._eof_at = True, self._loop.time()
         if not self._is_ending:
             self._take_requests()
         return not self._transport.is_closing()
@@ -246,28 +253,29 @@ class KafkaConnection(asyncio.Protocol):
                 f"the length of a request is {size_bytes}; it must be 1 to {self._listening.max_request_bytes}"
                 f" (max_request_bytes); the request begins with {quoted(bytes(data[at : at + 8]))}"
             )
+        counted_bytes = max(size_bytes, LEAST_BYTES)
         is_free = size_bytes <= SMALL_BYTES and (not self._slots or self._memory.free_bytes > 0)
         if not is_free and not self._taken_bytes:
-            if not self._memory.take(size_bytes, self._granted):
-                self._asked_bytes, self._wanted_bytes = size_bytes, _LENGTH_BYTES
+            if not self._memory.take(counted_bytes, self._granted):
+                self._asked_bytes, self._wanted_bytes = counted_bytes, _LENGTH_BYTES
                 return at, False
-            self._taken_bytes = size_bytes
+            self._taken_bytes = counted_bytes
         self._wanted_bytes = _LENGTH_BYTES + size_bytes
         if left < self._wanted_bytes:
             return at, False
         begin_at, end = at + _LENGTH_BYTES, at + self._wanted_bytes
         self._wanted_bytes = _LENGTH_BYTES
         if not self._taken_bytes:
-            self._memory.hold(size_bytes)
+            self._memory.hold(counted_bytes)
         self._taken_bytes = 0
         # A large request is not copied. A small one is copied, so that it does not keep the whole buffer in memory.
         frame = memoryview(data)[begin_at:end] if 2 * size_bytes > len(data) else bytes(data[begin_at:end])
         try:
             call, served = begin(self._listening.node, frame, self._local)
         except (WireFormatError, ConnectionEndError):
-            self._memory.release(size_bytes)
+            self._memory.release(counted_bytes)
             raise
-        self._begin(call, served, size_bytes)
+        self._begin(call, served, counted_bytes)
         return end, True
 
     def _granted(self) -> None:
@@ -375,7 +383,10 @@ class KafkaConnection(asyncio.Protocol):
 
     def check_time(self, now: float) -> None:
         """End the connection if it has been silent, or stalled, for too long."""
-        if self._is_write_paused:
+        if self._has_eof and now - self._eof_at > LEFT_SECONDS and self._slots and self._slots[0].waits:
+            _log.debug("%s sends no more, and its request would wait: closed", _text(self._peer))
+            self.abort()
+        elif self._is_write_paused:
             assert self._transport is not None
             left_bytes = self._transport.get_write_buffer_size()
             if left_bytes != self._stalled_bytes:

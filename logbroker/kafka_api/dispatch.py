@@ -71,22 +71,32 @@ async def answer(call: Call, served: Served) -> Parts | None:
     Raises WireFormatError or ConnectionEndError.
     """
     request = None if served.is_appending or not call.data else await _parsed(call)
-    response = await served.handle(call, request)
-    if response is None:
-        return None
-    version = call.version
+    # The answers of these are as short as their requests, or their batches count by themselves.
+    call.waits_for_others = not (served.is_appending or served.is_waiting)
+    try:
+        response = await served.handle(call, request)
+        if response is None:
+            return None
+        parts = await _written(call, response)
+    finally:
+        call.is_made()
+    tags = NO_TAGS if call.api.response_header_version(call.version) else b""
+    size_bytes = _LENGTH_ID.size - 4 + len(tags) + sum(map(len, parts))
+    if (uncounted_bytes := size_bytes - call.held_bytes) >= JOINED_BYTES:
+        call.node.broker.read_budget.hold(uncounted_bytes)
+        call.held_bytes = size_bytes
+    head = _LENGTH_ID.pack(size_bytes, call.correlation_id) + tags
+    return [b"".join((head, *parts))] if size_bytes < JOINED_BYTES else [head, *parts]
+
+
+async def _written(call: Call, response: object) -> Parts:
     write = call.api.response.write_parts
     try:
         if call.steps > LONG_STEPS:
-            parts = await asyncio.to_thread(write, response, version)
-        else:
-            parts = write(response, version)
+            return await asyncio.to_thread(write, response, call.version)
+        return write(response, call.version)
     except WireFormatError as error:
         raise ValueError(f"the answer cannot be written: {error}") from None  # A fault of the broker.
-    tags = NO_TAGS if call.api.response_header_version(version) else b""
-    size_bytes = _LENGTH_ID.size - 4 + len(tags) + sum(map(len, parts))
-    head = _LENGTH_ID.pack(size_bytes, call.correlation_id) + tags
-    return [b"".join((head, *parts))] if size_bytes < JOINED_BYTES else [head, *parts]
 
 
 async def _parsed(call: Call) -> object:

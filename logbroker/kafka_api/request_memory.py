@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+LEAST_BYTES: Final = 4096
+"""Memory that a request takes at least, however short it is."""
 SMALL_BYTES: Final = 16 * 1024
 """Maximum size of a request that needs no room."""
 

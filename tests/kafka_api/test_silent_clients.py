@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from logbroker.kafka_api import connection, server
-from logbroker.kafka_wire.apis import API_VERSIONS, METADATA, PRODUCE
+from logbroker.kafka_wire.apis import API_VERSIONS, FETCH, JOIN_GROUP, METADATA, PRODUCE
+from logbroker.kafka_wire.codec import Api
 from logbroker.kafka_wire.messages.api_versions import ApiVersionsRequest
+from logbroker.kafka_wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from logbroker.kafka_wire.messages.metadata import MetadataRequest
 from tests.kafka_api.raw_client import batch_of, frame, produce_request
+from tests.kafka_api.test_apis import fetch_request
 from tests.kafka_api.test_order import listening
 
 SECONDS = 60
@@ -21,7 +24,7 @@ SECONDS = 60
 @pytest.fixture(autouse=True)
 def _short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CHECK_SECONDS", 0.01)
-    for name in ("FIRST_REQUEST_SECONDS", "REQUEST_SECONDS", "STALL_SECONDS"):
+    for name in ("FIRST_REQUEST_SECONDS", "REQUEST_SECONDS", "STALL_SECONDS", "LEFT_SECONDS"):
         monkeypatch.setattr(connection, name, 0.2)
 
 
@@ -75,6 +78,39 @@ async def test_requests_that_stop_hold_no_memory_that_others_wait_for(
         sending.cancel()
         for each in (*slow, writer):
             each.close()
+
+
+@pytest.mark.parametrize("api", [FETCH, JOIN_GROUP], ids=lambda api: api.name)
+async def test_no_request_waits_for_a_client_that_is_gone(tmp_path: Path, api: Api) -> None:
+    """A program that is closed or killed sends an end; so does one that sends no more and still reads."""
+    async with listening(tmp_path) as (listener, address), asyncio.timeout(SECONDS):
+        await listener.node.engine.create_topic("t", 1, {})
+        host, _, port = address.rpartition(":")
+        if api is FETCH:
+            waiting = frame(FETCH, 12, fetch_request(12, "t", b"", 0, max_wait_ms=1000 * SECONDS))
+        else:
+            protocols = [JoinGroupRequestProtocol(name="range")]
+            waiting = frame(
+                JOIN_GROUP,
+                1,
+                JoinGroupRequest(
+                    group_id="g",
+                    session_timeout_ms=1000 * SECONDS,
+                    rebalance_timeout_ms=1000 * SECONDS,
+                    protocol_type="consumer",
+                    protocols=protocols,
+                ),
+            )
+            # The first member never comes back, so the second one would wait for it.
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(waiting)
+            assert await reader.readexactly(4)
+            writer.close()
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(waiting)
+        writer.write_eof()
+        assert await ended(reader)
+        writer.close()
 
 
 async def ended(reader: asyncio.StreamReader) -> bool:

@@ -196,7 +196,7 @@ class _Ledger:
 
     def __init__(self) -> None:
         self._batches: dict[tuple[str, int, int], bytes | None] = {}
-        """Batches by topic, partition and offset; without the bytes that the broker replaces. None: it may be another batch."""
+        """Batches by topic, partition and offset; without the bytes that the broker replaces. None: any batch."""
 
     def __len__(self) -> int:
         return len(self._batches)
