@@ -185,6 +185,7 @@ class Groups:
         if join.member_id and group_id not in self._groups and group_id not in self._deletions:
             self._check_new_id(group_id)
             raise UnknownMemberError(f"there is no group {group_id}, and so no such member: join without an id")
+        join.check()  # Before the group changes its type for it.
         group = await self._group_of_type(group_id, ClassicCoordinator)
         answer = group.join(join)
         self._groups[group_id] = group

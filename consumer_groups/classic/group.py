@@ -551,8 +551,6 @@ class ClassicGroup:
             )
 
     def _check_protocols(self, join: ClassicJoin) -> None:
-        if not join.protocol_type or not join.protocols:
-            raise InconsistentProtocolError("the member names no type of protocol, or no protocol")
         if not self._members:
             return
         if join.protocol_type != self.protocol_type:

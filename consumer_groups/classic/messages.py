@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from logbroker.consumer_groups.classic.errors import InvalidSessionTimeoutError
+from logbroker.consumer_groups.classic.errors import InconsistentProtocolError, InvalidSessionTimeoutError
 from logbroker.consumer_groups.messages import MAX_ID_BYTES, MAX_SESSION_TIMEOUT_MS, MIN_TIMEOUT_MS
 from logbroker.engine import StateEvent
 from logbroker.errors import InvalidRequestError, LogbrokerError
@@ -38,7 +38,10 @@ class ClassicJoin(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the client understands `skip_assignment` in the answer."""
 
     def check(self) -> None:
-        """Raise InvalidSessionTimeoutError or InvalidRequestError if a field is out of bounds."""
+        """Raise InvalidSessionTimeoutError, InconsistentProtocolError or InvalidRequestError if no group could take
+        this."""
+        if not self.protocol_type or not self.protocols:
+            raise InconsistentProtocolError("the member names no type of protocol, or no protocol")
         if not MIN_TIMEOUT_MS <= self.session_timeout_ms <= MAX_SESSION_TIMEOUT_MS:
             raise InvalidSessionTimeoutError(
                 f"the session timeout must be from {MIN_TIMEOUT_MS} to {MAX_SESSION_TIMEOUT_MS} ms,"

@@ -150,7 +150,7 @@ async def test_the_age_of_a_group_stays_over_a_change() -> None:
     since_ms = groups.group("g").machine.empty_since_ms
     assert since_ms > 0
     with pytest.raises(LogbrokerError):
-        await groups.join_classic("g", classic_join(protocols=()))
+        await groups.join_classic("g", classic_join(requires_known_id=True))
     assert isinstance(groups.group("g"), ClassicCoordinator)
     assert groups.group("g").machine.empty_since_ms == since_ms
     assert not groups.group("g").is_expired(60_000)
@@ -223,3 +223,20 @@ async def test_nobody_waits_for_a_broker_that_stops() -> None:
         await follower
     with pytest.raises(CoordinatorStoppingError):
         groups.classic_group("g").heartbeat("m", "i", 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"session_timeout_ms": 1}, {"protocols": ()}, {"protocol_type": ""}, {"instance_id": "i" * 1000}],
+)
+async def test_a_join_that_is_refused_does_not_change_the_type(fields: dict[str, Any]) -> None:
+    groups = await opened(MemoryStore())
+    link = await groups.join("g", Join(member_id="grpc", incarnation=1), Quiet())
+    link.leave()
+    await groups.settle()
+    with pytest.raises(LogbrokerError):
+        await groups.join_classic("g", classic_join(**fields))
+    assert isinstance(groups.group("g"), Coordinator)
+    with pytest.raises(LogbrokerError):
+        await groups.join_classic("new", classic_join(**fields))
+    assert not groups.has("new")

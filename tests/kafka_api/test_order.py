@@ -11,15 +11,19 @@ from pathlib import Path
 
 import pytest
 
+import logbroker.kafka_api.apis.produce
 import logbroker.kafka_api.server
 from logbroker.broker.serving import serve
 from logbroker.config import BrokerConfig
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.engine import Append, Appended
 from logbroker.errors import LogbrokerError
+from logbroker.kafka_api.call import Call
 from logbroker.kafka_api.connection import KafkaConnection
+from logbroker.kafka_api.produce_parser import ProduceCall
 from logbroker.kafka_api.server import KafkaListener
-from logbroker.kafka_wire.apis import INIT_PRODUCER_ID, PRODUCE
+from logbroker.kafka_wire.apis import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE
+from logbroker.kafka_wire.messages.api_versions import ApiVersionsRequest
 from logbroker.kafka_wire.messages.init_producer_id import InitProducerIdRequest
 from tests.kafka_api.raw_client import RawClient, batch_of, frame, produce_request
 
@@ -89,6 +93,54 @@ async def test_answers_go_out_in_the_order_of_their_requests(tmp_path: Path) -> 
 async def test_an_answer_out_of_order_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logbroker.kafka_api.server, "KafkaConnection", Hasty)
     assert await order_of_answers(tmp_path) == [1, 0]
+
+
+async def is_answered_before_it_is_appended(directory: Path, acks: int) -> bool:
+    """Send a batch whose append does not end, and return whether it is answered all the same."""
+    async with listening(directory) as (listener, address), asyncio.timeout(20):
+        engine = listener.node.engine
+        await engine.create_topic("t", 1, {})
+        append, gate, begun = engine.append, asyncio.Event(), asyncio.Event()
+
+        async def gated(appends: Sequence[Append]) -> list[Appended | LogbrokerError]:
+            begun.set()
+            await gate.wait()
+            return await append(appends)
+
+        engine.append = gated  # type: ignore[method-assign, assignment]
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(frame(PRODUCE, 9, produce_request("t", {0: batch_of(b"a")}, acks=acks)))
+        answer = asyncio.create_task(reader.readexactly(4))
+        await begun.wait()
+        other_reader, other = await asyncio.open_connection(host, int(port))
+        for _ in range(3):  # What is ready has been sent by then.
+            other.write(frame(API_VERSIONS, 0, ApiVersionsRequest()))
+            (size,) = struct.unpack(">i", await other_reader.readexactly(4))
+            await other_reader.readexactly(size)
+        is_answered = answer.done()
+        gate.set()
+        await answer
+        other.close()
+        writer.close()
+        return is_answered
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_a_batch_is_answered_when_it_is_appended(tmp_path: Path, acks: int) -> None:
+    assert not await is_answered_before_it_is_appended(tmp_path, acks)
+
+
+async def test_an_answer_before_the_append_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes, tasks = logbroker.kafka_api.apis.produce._outcomes, []
+
+    async def hasty(call: Call, request: ProduceCall) -> Sequence[Appended | LogbrokerError]:
+        """Planted: with acks=1, the answer does not wait for the append."""
+        tasks.append(asyncio.create_task(outcomes(call, request)))
+        return [Appended(0, -1, 0, 0, False)] if request.acks == 1 else await tasks[0]
+
+    monkeypatch.setattr(logbroker.kafka_api.apis.produce, "_outcomes", hasty)
+    assert await is_answered_before_it_is_appended(tmp_path, 1)
 
 
 def test_batches_in_one_packet_get_their_offsets_in_order(broker: EmbeddedBroker, topic: str) -> None:
