@@ -419,6 +419,31 @@ async def test_who_seeks_back_reads_on_by_generations(growing: GrowingTopic) -> 
     assert generations(again) == [1] * COUNT + [2] * COUNT + [3] * 2 * COUNT
 
 
+@pytest.mark.parametrize("how", ["until_end", "batches", "merged"])
+async def test_a_bounded_loop_raises_where_a_position_is_not_in_the_log(growing: GrowingTopic, how: str) -> None:
+    """The next generation waits for that partition, and the loop must not wait with it."""
+    await growing.grow_and_fill(2, 3)
+    await growing.admin.delete_records({growing.at(1): COUNT // 2})
+    found: list[Any] = []
+
+    async def read_to_the_end(consumer: Consumer) -> None:
+        nonlocal found
+        if how == "batches":
+            async for batch in consumer.batches(until_end=True):
+                found.extend(batch)
+            return
+        bounded = consumer.until_end() if how == "until_end" else consumer.merged(growing.name, until_end=True)
+        async for record in bounded:
+            found += [record]
+
+    async with Consumer(growing.address, on_out_of_range="error") as consumer, asyncio.timeout(20):
+        await consumer.assign(growing.name)
+        await consumer.seek(growing.at(1), 1)
+        with pytest.raises(OffsetOutOfRangeError):
+            await read_to_the_end(consumer)
+    assert len(found) == COUNT
+
+
 async def test_a_bounded_loop_ends_at_the_end_after_a_seek_back_over_generations(growing: GrowingTopic) -> None:
     """Also if the loop before was left at the last record, whose partition has nothing more."""
     await growing.grow_and_fill(2, 3, 4)

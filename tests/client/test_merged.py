@@ -671,7 +671,8 @@ async def test_an_error_of_the_sequence_loses_nothing(address: str, topic: str) 
 
 
 @pytest.mark.parametrize("what", ["seek", "pause", "other"])
-def test_the_function_of_the_sequence_may_move_positions(address: str, topic: str, what: str) -> None:
+@pytest.mark.parametrize("offset", [3, 20])
+def test_the_function_of_the_sequence_may_move_positions(address: str, topic: str, what: str, offset: int) -> None:
     count = 60
     moved: list[TopicPartition] = []
     asyncio.run(create(address, topic, 2))
@@ -679,7 +680,7 @@ def test_the_function_of_the_sequence_may_move_positions(address: str, topic: st
 
     def sequence(record: MergedRecord) -> int:
         at = TopicPartition(topic, record.partition if what != "other" else 1 - record.partition)
-        if record.offset == 3 and not moved:
+        if record.offset == offset and not moved:
             moved.append(at)
             if what == "pause":
                 consumer.pause(at)
@@ -689,8 +690,49 @@ def test_the_function_of_the_sequence_may_move_positions(address: str, topic: st
         return int(record.value or b"")
 
     with sync.Consumer(address) as consumer:
-        found = list(consumer.merged(topic, by=sequence, max_wait_seconds=LONG, until_end=True))
+        found = list(consumer.merged(topic, by=sequence, max_wait_seconds=LONG, until_end=True, max_records=8))
         assert moved
         assert numbers(found) == list(range(count))
         assert not any(record.late for record in found)
         assert sum(map(consumer.position, consumer.assignment())) == count
+
+
+async def test_a_loop_that_waits_goes_on_after_another_task_has_moved_a_position(address: str, topic: str) -> None:
+    await create(address, topic, 1)
+    await send(address, topic, [(0, 0), (0, 1)])
+    async with Consumer(address) as consumer, asyncio.timeout(20):
+        records = consumer.merged(topic, max_wait_seconds=0.05)
+        found = [await anext(records), await anext(records)]
+        waiting = asyncio.ensure_future(anext(records))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        consumer.pause()
+        consumer.resume()
+        await send(address, topic, [(0, 2)])
+        found.append(await waiting)
+    assert numbers(found) == [0, 1, 2]
+
+
+def test_a_partition_that_was_not_fetched_meanwhile_is_not_silent(address: str, topic: str) -> None:
+    """The program is slow, and more is appended than the bound lets the reader know of."""
+    asyncio.run(create(address, topic, 3))
+    found: list[MergedRecord] = []
+    sent = 0
+
+    def append() -> None:
+        nonlocal sent
+        for each in range(sent, sent + 100):
+            asyncio.run(send(address, topic, [(int(each % 10 == 9), each)]))
+        sent += 100
+
+    append()
+    with sync.Consumer(address) as consumer:
+        for record in consumer.merged(topic, max_wait_seconds=0.3, max_records=100):
+            found.append(record)
+            if len(found) % 50 == 1 and sent < 500:
+                append()
+                time.sleep(0.5)
+            if len(found) == 490:
+                break
+    assert [int(record.value or b"") for record in found if record.late] == []
+    assert numbers(found) == list(range(490))

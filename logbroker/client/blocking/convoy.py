@@ -203,12 +203,13 @@ class Convoy(Uncopied):
         core = self._core
         if core.has_begun:
             raise InvalidRequestError(RUNS_ALREADY)
-        self._feed.open()
-        core.has_begun = True
         with ExitStack() as stack:
             stack.callback(self._close_producer)
             stack.callback(self._give_back)
+            # A signal handler may raise an exception while the source is opened.
             stack.callback(self._feed.close)
+            self._feed.open()
+            core.has_begun = True
             stack.callback(self._end_threads)
             for number in range(core.concurrency):
                 # A daemon thread does not keep the program alive if its handler hangs for longer than `drain_seconds`.
@@ -523,7 +524,9 @@ class _ConsumerFeed:
         return True
 
     def close(self) -> None:
-        hold = self.hold
+        hold = self._hold
+        if hold is None:
+            return  # It was not opened.
         try:
             run(hold.group.commit_done())
         finally:

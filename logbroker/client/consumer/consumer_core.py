@@ -617,9 +617,19 @@ class ConsumerCore(Droppable):
                 self._leave_blocked(ends)
             if not ends:
                 return Step.AT_END
-            if not opened and all(self._assigned[partition] in self.fetcher.standing for partition in ends):
+            if not opened and self._only_standing_remain(ends):
                 self.fetcher.tell()
         return Step.OPENED if opened else Step.NEEDS_CHUNK
+
+    def _only_standing_remain(self, ends: LoopEnds) -> bool:
+        """Whether each partition of `ends` is standing, or waits at the end of its generation for a standing one whose
+        position the program has to move."""
+        standing = self.fetcher.standing
+        held_back = {each.topic_id for each in standing if each.generation and not each.unreadable}
+        return all(
+            assigned in standing or (assigned.topic_id in held_back and has_delivered(assigned))
+            for assigned in (self._assigned[partition] for partition in ends)
+        )
 
     def _look_anew(self, ends: LoopEnds) -> None:
         """Take into account what the body of a bounded loop did with the consumer."""

@@ -265,6 +265,7 @@ class MergedReader:
     def _release(self) -> bool:
         released, late = self._resequencer.release(self._now)
         if not released:
+            self._handed_out = 0
             return False
         for index in late:
             released[index].late = True
@@ -315,6 +316,8 @@ class MergedReader:
         self._reading = None
         if self._resequencer.is_full(number):
             self._full[number] = self._resequencer.held(number) // 2
+            # Records may be appended that the broker does not report meanwhile.
+            self._resequencer.add_all(number, [], self._now, has_more=True)
             core.hold_back(assigned)
         return bool(read)
 
