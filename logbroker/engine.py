@@ -254,6 +254,10 @@ class Holder(Protocol):
         released them. Return what to await for the end of the attempt; None: none was begun."""
         ...
 
+    def removed(self, partition: int) -> None:
+        """Note that records of the partition were removed: its log start offset has risen."""
+        ...
+
 
 class Numbers(Protocol):
     """Numbers of 63 bits that never repeat, even after deletions, restarts, kills or the restore of a backup."""

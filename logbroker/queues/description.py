@@ -13,11 +13,9 @@ from logbroker.pacing import Pace, Steps, in_large_steps, in_turns
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.machine.inspect import Alarm, Counts
 from logbroker.queues.model.messages import DeliveryCounts, PriorityCounts
-from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.splits import Split
 from logbroker.queues.model.starts import UNSEEN_END
-from logbroker.queues.state.completion import PAGE_RECORDS
 from logbroker.types import TopicId
 
 # Steps of a `Pace`:
@@ -26,8 +24,6 @@ DESCRIBED_STEPS: Final = 200
 PARTITION_STEPS: Final = 7
 MAX_SPLITS: Final = 100
 """Maximum number of splits in one description."""
-
-_COUNTED_AT_ONCE: Final = 64 * PAGE_RECORDS
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +108,7 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
     for partition in group.partitions():
         partitions.append(_partition(engine, group, partition, done.get(partition, 0)))
         copied_bytes += group.hold.copies.size_bytes(partition)
-        removed += yield from _count_removed(engine, group, partition)
+        removed += yield from group.hold.count_removed(partition)
         yield PARTITION_STEPS + 1
     unscanned = yield from group.scanner.count_unscanned()
     workers: list[WorkerReport] = []
@@ -156,23 +152,6 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
         priorities=list(queue.priority_counts()),
         splits=splits,
     )
-
-
-def _count_removed(engine: LogEngine, group: QueueGroup, partition: int) -> Steps[int]:
-    """Count the records of a partition that are not done, and neither in the log nor copied."""
-    done, floor = group.queue.done, group.queue.done.floor(partition)
-    try:
-        start = engine.partition_facts(group.topic_id, partition).log_start_offset
-    except LogbrokerError:
-        return 0
-    if floor >= start:
-        return 0
-    removed = 0
-    first_id = record_id_of(partition, 0)
-    for offset in range(floor, start, _COUNTED_AT_ONCE):
-        removed += done.count_not_done(first_id | offset, first_id | min(start, offset + _COUNTED_AT_ONCE))
-        yield _COUNTED_AT_ONCE // PAGE_RECORDS
-    return max(0, removed - group.hold.copies.count_not_done(partition))
 
 
 def _partition(engine: LogEngine, group: QueueGroup, partition: int, done: int) -> PartitionProgress:

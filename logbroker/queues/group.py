@@ -125,11 +125,19 @@ class QueueGroup:
         self.moment = context.moment
         self.check_room = context.check_room
         self.inspector = Inspector(queue)
-        self.hold = RetentionHolder(context)
+        self.hold = RetentionHolder(context, lambda partition: self.scanner.note_removed(partition))
         self.records = Records(self.hold.log, TopicId(queue.topic_id), cache)
         self.index_cache = IndexCache(group_id, queue, engine, data_dir)
         self.scanner = Scanner(
-            self.hold.log, queue, self.records, self.moment, self._on_scanned, self.index_cache, rests, self._is_used
+            self.hold.log,
+            queue,
+            self.records,
+            self.moment,
+            self._on_scanned,
+            self.index_cache,
+            rests,
+            self._is_used,
+            self.hold.count_removed,
         )
         self.splitter = Splitter(group_id, queue, self.hold.log, self.moment, self._on_scanned)
         self.dispatcher = Dispatcher(context, self.scanner, self.records)

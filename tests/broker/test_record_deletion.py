@@ -250,6 +250,10 @@ class Reader:
         self.offset = offset
         self.step = step
         self.asked: list[int] = []
+        self.removals: list[int] = []
+
+    def removed(self, partition: int) -> None:
+        self.removals.append(partition)
 
     def needed_from(self, partition: int) -> int:
         return self.offset
@@ -273,6 +277,7 @@ async def test_holders_are_asked_and_waited_for(open_at: OpenEngine) -> None:
         assert await opened.engine.delete_records(topic.id, 0, 15) == 15
         assert slow.asked == [15] * 5
         assert (quick.asked, content.asked) == ([15], [])
+        assert (slow.removals, quick.removals, content.removals) == ([0], [0], [0])
 
 
 async def test_what_a_holder_keeps_is_not_deleted(open_at: OpenEngine) -> None:

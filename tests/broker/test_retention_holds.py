@@ -33,6 +33,9 @@ class Reader:
     def let_go(self, partition: int, offset: int) -> None:
         self.asked.append((partition, offset))
 
+    def removed(self, partition: int) -> None:
+        """Nothing to note."""
+
 
 async def filled_topic(opened: Opened, records: int = 60) -> Topic:
     topic = await opened.engine.create_topic("t", 1, CONFIGS)

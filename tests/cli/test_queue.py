@@ -100,11 +100,12 @@ def test_describe_tells_what_retention_removed(
 
     def with_removed(admin: CommandQueueAdmin, group: str, **options: bool) -> QueueDescription:
         described = describe(admin, group, **options)
-        return msgspec.structs.replace(described, counts=msgspec.structs.replace(described.counts, removed=1234))
+        counts = msgspec.structs.replace(described.counts, removed=1200, expired=34)
+        return msgspec.structs.replace(described, counts=counts)
 
     monkeypatch.setattr(CommandQueueAdmin, "describe_queue", with_removed)
     text = " ".join(queue("describe", name).split())
-    assert "records deleted before the group had finished them: about 1,234; to keep more of them, raise" in text
+    assert "records deleted before the group had finished them: about 1,234; if they were not" in text
     assert f"retention.hold.bytes of topic {topic}" in text
 
 

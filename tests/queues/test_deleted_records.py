@@ -4,11 +4,16 @@ reader."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logbroker.errors import DiskFullError, RecordsNeededError
+from logbroker.grpc_api.queues.admin_messages import described_queue
+from logbroker.pacing import Pace
+from logbroker.queues.model.settings import Ordering, Priority
 from logbroker.queues.retention.copies import Copies
+from logbroker.queues.scan.scanner import BARRIER_SECONDS
 from tests.queues.retained import COPIES, KEYS, again, all_held, begin
 from tests.queues.shell import shell, until
 
@@ -71,3 +76,34 @@ async def test_a_group_that_cannot_copy_keeps_its_records(tmp_path: Path, monkey
         assert await opened.engine.delete_records(topic_id, 0, -1) == END
         assert run.facts(COPIES).high_watermark > 0
         await all_held(run, COUNT)
+
+
+@pytest.mark.parametrize(
+    ("by_retention", "settings"),
+    [
+        (False, {"ordering": Ordering.KEY}),
+        (True, {"ordering": Ordering.NONE}),
+        (True, {"ordering": Ordering.KEY, "priority": Priority.STRICT}),
+        (False, {"ordering": Ordering.NONE, "priority": Priority.STRICT}),
+        (False, {"ordering": Ordering.KEY, "max_ready_records": 1}),  # The scan pauses.
+    ],
+)
+async def test_a_group_without_workers_counts_removed_records_as_done(
+    tmp_path: Path, by_retention: bool, settings: dict[str, Any]
+) -> None:
+    async with shell(tmp_path) as opened:
+        run = await begin(opened, [], **settings)
+        await run.write(KEYS, range(COUNT))
+        run.link.add_credit(1)
+        await run.link.next_deliveries()
+        if by_retention:
+            await run.retain()
+        else:
+            await opened.engine.delete_records(opened.engine.topic("t").id, 0, END // 2)
+        start = run.facts().log_start_offset
+        assert 0 < start < END
+        await run.group.goodbye(run.link)
+        described = await described_queue(opened.engine, run.group, Pace(), BARRIER_SECONDS)
+        counts = described.counts
+        assert (counts.open + counts.unscanned, counts.removed, counts.expired) == (END - start, 0, start)
+        assert [each.done for each in described.partitions] == [start]

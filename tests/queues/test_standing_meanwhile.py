@@ -254,6 +254,9 @@ class Other:
     def let_go(self, partition: int, offset: int) -> None:
         """Never."""
 
+    def removed(self, partition: int) -> None:
+        """Nothing to note."""
+
 
 async def test_copies_that_reach_over_the_start_of_the_log_hide_nothing(tmp_path: Path) -> None:
     """The log lost a part of what was let go, and the broker ended; of what it still has, more stands by then."""

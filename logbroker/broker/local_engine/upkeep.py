@@ -258,7 +258,11 @@ class Upkeep:
         writes = encode_checkpoint(partition_row_key(*partition.key), checkpoint)
         await asyncio.wrap_future(self._store.submit(writes))
         partition.log.stored(checkpoint)
-        return partition.log.advance_log_start(start_offset)
+        taken = partition.log.advance_log_start(start_offset)
+        topic_id, number = partition.key
+        for holder in self._holders.get(topic_id, ()):
+            holder.removed(number)
+        return taken
 
     async def _remove_files(self, partition: Partition, taken: list[Segment]) -> None:
         # This removal does not queue behind the files of deleted topics (`Helpers.remove`), because checkpoints wait

@@ -254,10 +254,10 @@ def _show(queue: QueueDescription, letters_kept: str) -> None:
         f"{counts.waiting:,} waiting, {counts.in_flight:,} in flight, oldest {oldest_text(queue)}"
     )
     write_line()
-    if counts.removed:
+    if lost := counts.removed + counts.expired:
         write_line(
-            f"records deleted before the group had finished them: about {counts.removed:,}; to keep more of them, raise"
-            f" retention.hold.bytes of topic {queue.topic}, or its retention"
+            f"records deleted before the group had finished them: about {lost:,}; if they were not deleted on request,"
+            f" raise retention.hold.bytes of topic {queue.topic}, or its retention, to keep more of them"
         )
         write_line()
     if queue.state == "indexing":

@@ -88,8 +88,8 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     sessions. refused_letters: records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says
     why. copied_bytes: bytes on disk for copies of records that were deleted from the log while their lanes were
     stalled. removed: records, approximately, that were deleted from the log before they were done, without those that
-    were copied. They count in `expired` instead once a worker reaches them. unsent_outputs: settlements whose outputs
-    are not all appended yet.
+    were copied. They count in `expired` instead once a worker reaches them, or soon if the group has no workers.
+    unsent_outputs: settlements whose outputs are not all appended yet.
 
     The following are counted since the broker started:
 

@@ -94,6 +94,11 @@ class Alteration:
         self._index.rebuild(keep_keys=keeps_keys, rank_lanes=self._rank_lanes)
         self._ages.clear()
 
+    def rebuild(self) -> None:
+        """Rebuild the index with the settings that are in effect, while nothing is in flight."""
+        self._index.rebuild(keep_keys=True, rank_lanes=self._rank_lanes)
+        self._ages.clear()
+
     def _set_when_drained(self, settings: QueueGroupSettings) -> None:
         self.next = settings
         self._sessions.paused = True

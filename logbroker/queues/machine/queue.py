@@ -400,6 +400,15 @@ class Queue:
         InvalidRequestError."""
         self.alteration.alter(settings)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight, no session is open, and no settings wait."""
+        return not (self.deliveries.in_flight or self.lanes.sessions or self.sessions.have_unclaimed or self.draining)
+
+    def rebuild_index(self) -> None:
+        """Empty the index of a queue that `is_idle`. It is rebuilt by another scan."""
+        self.alteration.rebuild()
+
     def rewind(
         self,
         targets: Mapping[int, int],

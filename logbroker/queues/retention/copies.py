@@ -346,6 +346,9 @@ class Copies:
     def let_go(self, partition: int, offset: int) -> None:
         """Do nothing: retention never calls this, because the topic sets no bound on what is held."""
 
+    def removed(self, partition: int) -> None:
+        """Do nothing: only copies that are not needed are removed."""
+
 
 async def delete_copies(engine: LogEngine, name: str) -> None:
     """Delete the internal topic of a deleted group, if it exists."""

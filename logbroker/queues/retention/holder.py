@@ -5,7 +5,7 @@ Retention asks the group to release its oldest records beyond `retention.hold.by
 records that are to be deleted. In the part of the log to release, the group first copies all records of stalled lanes
 (blocked, parked, waiting for a retry, a time or the dead-letter topic) and of lanes with a failed head. When such a
 lane goes on, its later records are copied too, until all its copies are done. All other records are deleted as in any
-log, and count as done when the group comes to them.
+log, and count as done when the group comes to them: see `scanner`.
 
 Stalled records are found in the stored state and in the log itself (see `stalled_records`). Records that the scan has
 not met are read here once, before they are released. So the log does not grow while a scan pauses.
@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Final
@@ -28,6 +28,7 @@ from typing import Final
 from logbroker.config import MIB
 from logbroker.engine import ReadResult
 from logbroker.errors import LogbrokerError
+from logbroker.pacing import Steps
 from logbroker.queues.context import GroupContext
 from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
 from logbroker.queues.records.decoder import in_decoder
@@ -35,6 +36,7 @@ from logbroker.queues.retention.copied_lanes import CopiedLanes
 from logbroker.queues.retention.copies import Copies
 from logbroker.queues.retention.log_view import RetainedLog
 from logbroker.queues.retention.stalled_records import Sifted, StalledRecords, Standing, sift
+from logbroker.queues.state.completion import PAGE_RECORDS
 from logbroker.record.codec import LogRecord
 from logbroker.types import TopicId
 
@@ -50,6 +52,7 @@ MIN_REWRITTEN_BYTES: Final = 64 * MIB
 """Minimum size of a partition's copies before they are rewritten without the records that are done. The copies must
 also have twice the size that they had after the last rewrite."""
 
+_COUNTED_AT_ONCE: Final = 64 * PAGE_RECORDS
 _RECORD_BYTES: Final = 32
 """Approximate size of a record without its key, value and headers."""
 
@@ -57,7 +60,9 @@ _RECORD_BYTES: Final = 32
 class RetentionHolder:
     """Holds the part of the topic that one queue group still needs: the group's `Holder` for retention."""
 
-    def __init__(self, context: GroupContext) -> None:
+    def __init__(self, context: GroupContext, on_removed: Callable[[int], None]) -> None:
+        """`on_removed` is called with the number of a partition after records of it were removed."""
+        self.removed = on_removed
         self._context = context
         self._queue = queue = context.queue
         self._engine = context.engine
@@ -126,6 +131,23 @@ class RetentionHolder:
                     )
             else:
                 self._complaints.pop(partition, None)
+
+    def count_removed(self, partition: int) -> Steps[int]:
+        """Count, approximately, the records of a partition that are not done, and neither in the log nor copied."""
+        done = self._queue.done
+        try:
+            start = self._engine.partition_facts(self._topic_id, partition).log_start_offset
+            floor = done.floor(partition)
+        except (LogbrokerError, KeyError):
+            return 0
+        if floor >= start:
+            return 0
+        removed = 0
+        first_id = record_id_of(partition, 0)
+        for offset in range(floor, start, _COUNTED_AT_ONCE):
+            removed += done.count_not_done(first_id | offset, first_id | min(start, offset + _COUNTED_AT_ONCE))
+            yield _COUNTED_AT_ONCE // PAGE_RECORDS
+        return max(0, removed - self.copies.count_not_done(partition))
 
     # --- copying -----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,9 @@ A waiter takes a barrier (`barriers.py`) if it must not be served before everyth
 A partition that cannot be scanned is stopped, and no waiter waits for it. A partition whose log cannot be read is tried
 again after pauses; a partition that was stopped for another reason, when the settings change.
 
+Records that are removed from the log stay in the index until a worker comes to them. In a group without workers, the
+next look empties the index instead, and the scan begins anew.
+
 A *look* scans everything that is readable at the time. The scan of a group without workers and waiters rests before
 each look (`rests.py`), also before the first look after a start. A caller that needs the results of the scan rouses it.
 """
@@ -34,7 +37,7 @@ from logbroker.errors import (
     StorageFailedError,
     UnknownTopicError,
 )
-from logbroker.pacing import Steps, at_once
+from logbroker.pacing import Pace, Steps, at_once, in_turns
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.record_id import Moment
 from logbroker.queues.records.columns import Undecodable, columns_of
@@ -60,6 +63,12 @@ _BREATHE: Final = 64
 _log = logging.getLogger(__name__)
 
 
+def none_removed(partition: int) -> Steps[int]:
+    """Return that no records were removed."""
+    yield 0
+    return 0
+
+
 class _Retry(NamedTuple):
     """The next attempt to read a stopped partition."""
 
@@ -80,10 +89,11 @@ class Scanner:
         index_cache: IndexCache | None = None,
         rests: Rests | None = None,
         is_needed: Callable[[], bool] = lambda: True,
+        count_removed: Callable[[int], Steps[int]] = none_removed,
     ) -> None:
         """`changed` is called after each step: more records may be ready, or a partition has stopped. `is_needed`
         returns whether any caller waits for the results. If none does, the scan rests, and a new caller must `rouse`
-        it."""
+        it. `count_removed` counts the records of a partition that are neither done nor anywhere to be read."""
         self._engine = engine
         self._queue = queue
         self._admitter = Admitter(queue, records, index_cache, moment)
@@ -91,6 +101,9 @@ class Scanner:
         self._on_changed = changed
         self._rests = rests
         self._is_needed = is_needed
+        self._count_removed = count_removed
+        self._removed: set[int] = set()
+        """Partitions of which records were removed. The index may still have these records."""
         self._turn: asyncio.Future[bool] | None = None
         """Future that completes when it is this scan's turn to look; None unless the scan rests."""
         self.looks = 0
@@ -126,6 +139,8 @@ class Scanner:
 
         Costs next to nothing if nothing has changed.
         """
+        if self._is_stale:
+            self._awake.set()
         if self._paused and not self._queue.wants_more:
             return
         has_news = self._has_news()
@@ -133,6 +148,11 @@ class Scanner:
             self._awake.set()
         if has_news and self.looks:
             self.rouse()  # Before the first look, `_has_news` is always true.
+
+    def note_removed(self, partition: int) -> None:
+        """Note that records of a partition were removed from the log."""
+        self._removed.add(partition)
+        self._awake.set()
 
     def rouse(self) -> None:
         """Let a resting scan go on, because a caller needs its results."""
@@ -157,14 +177,14 @@ class Scanner:
         """Return a barrier for everything that is readable now, for `may_serve`."""
         if self._watch is not None:
             self._note(self._watch)
-        if self._has_news():
+        if self._has_news() or self._is_stale:
             self._barriers.is_behind = True
         return self._barriers.take()
 
     def may_serve(self, barrier: int) -> bool:
         """Return whether everything that was readable when the barrier was taken is scanned, or the scan pauses. A
         paused scan may go on only after records were handed out or settled, so waiting for it could last for ever."""
-        return self.has_scanned(barrier) or not self._queue.wants_more
+        return self.has_scanned(barrier) or not (self._queue.wants_more or self._is_stale)
 
     def has_scanned(self, barrier: int) -> bool:
         """Return whether everything that was readable when the barrier was taken is scanned."""
@@ -257,6 +277,7 @@ class Scanner:
         taken_up = 0
         while True:
             self._note(watch)
+            await self._forget_removed()
             self._catch_up(watch)
             if self._rounds_told != self._barriers.rounds:
                 self._rounds_told = self._barriers.rounds
@@ -305,6 +326,22 @@ class Scanner:
 
     def _has_news(self) -> bool:
         return self._queue.alteration.settings is not self._settings or self._generations.have_news
+
+    @property
+    def _is_stale(self) -> bool:
+        """Whether the index may have records that were removed, and can be emptied."""
+        return bool(self._removed) and self._queue.is_idle and not self._is_needed()
+
+    async def _forget_removed(self) -> None:
+        """Empty the index if it has records that were removed, and no worker will come to them: the scan begins anew,
+        and counts them as done."""
+        while self._is_stale:
+            partition = self._removed.pop()
+            if await in_turns(self._count_removed(partition), Pace()):
+                self._removed.add(partition)
+                if self._is_stale:
+                    self._removed.clear()
+                    self._queue.rebuild_index()
 
     def _catch_up(self, watch: Watch) -> None:
         """Apply changes of topic and settings, and go to the next generation if this one is scanned."""
