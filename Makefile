@@ -1,7 +1,7 @@
 # Every target does its own set-up: Python 3.11 or newer and make are all that must be there.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove torture check format proto kafka-wire lock peers compare clean
+.PHONY: help demo test prove torture check format proto kafka-wire lock peers compare compare-kafka-tools clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -63,6 +63,9 @@ peers: $(READY) ## Install what make compare measures beside logbroker, but for 
 
 compare: $(READY) ## Run logbroker beside its peers, as docs/COMPARISON.md does (ARGS="--peers logbroker,redis")
 	@$(BIN)/python -m compare $(ARGS)
+
+compare-kafka-tools: $(READY) ## Run Kafka's own performance tools against logbroker and Kafka, as docs/COMPARISON.md does
+	@$(BIN)/python -m compare.kafka_tools $(ARGS)
 
 clean: ## Remove the virtual environment, caches and build products
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -7,6 +7,7 @@ from typing import Final
 from compare.peers import kafka_aiokafka as peer_kafka_aiokafka
 from compare.peers import kafka_confluent as peer_kafka_confluent
 from compare.peers import logbroker as peer_logbroker
+from compare.peers import logbroker_kafka as peer_logbroker_kafka
 from compare.peers import nats as peer_nats
 from compare.peers import rabbitmq_quorum as peer_rabbitmq_quorum
 from compare.peers import rabbitmq_streams as peer_rabbitmq_streams
@@ -17,6 +18,7 @@ PEERS: Final[dict[str, Peer]] = {
     peer.name: peer
     for peer in (
         peer_logbroker.PEER,
+        peer_logbroker_kafka.PEER,
         peer_kafka_confluent.PEER,
         peer_kafka_aiokafka.PEER,
         peer_redis.PEER,
