@@ -1,4 +1,4 @@
-"""What a client goes through while its broker stops, or is killed, and what must hold at the end.
+"""The stories of a client whose broker stops or is killed, with the checks at their ends.
 
 The tests play each story once for each client, `make torture` with drawn settings and moments.
 """
@@ -27,7 +27,7 @@ from tests.waiting import until
 
 ALL: Final = (*CLIENTS, KCAT)
 _TRIES_AGAIN: Final = frozenset({Kind.DUPLICATE, Kind.REORDERED})
-"""What a producer that is not idempotent may do."""
+"""The faults that a producer which is not idempotent may leave in a log."""
 
 
 def member_of(client: Any) -> Callable[..., Member]:
