@@ -30,9 +30,11 @@ ALL_TOPICS = frame(METADATA, 12, MetadataRequest(topics=None))
 
 
 @asynccontextmanager
-async def broker_with_a_large_topic(directory: Path) -> AsyncIterator[tuple[KafkaListener, str, int]]:
+async def broker_with_topic(
+    directory: Path, partitions: int = PARTITIONS
+) -> AsyncIterator[tuple[KafkaListener, str, int]]:
     async with listening(directory) as (listener, address), asyncio.timeout(SECONDS):
-        await listener.node.engine.create_topic("t", PARTITIONS, {})
+        await listener.node.engine.create_topic("t", partitions, {})
         host, _, port = address.rpartition(":")
         yield listener, host, int(port)
 
@@ -44,7 +46,7 @@ async def next_answer(reader: asyncio.StreamReader) -> bytes:
 
 @pytest.mark.prove
 async def test_many_long_answers_are_not_made_at_the_same_time(tmp_path: Path) -> None:
-    async with broker_with_a_large_topic(tmp_path) as (_, host, port):
+    async with broker_with_topic(tmp_path) as (_, host, port):
         clients = [await asyncio.open_connection(host, port) for _ in range(CLIENTS)]
         clients[0][1].write(ALL_TOPICS)
         size = len(await next_answer(clients[0][0]))
@@ -69,7 +71,7 @@ def free_share(budget: ReadBudget) -> int:
 
 @pytest.mark.prove
 async def test_answers_that_nobody_reads_count_in_the_memory_for_readers(tmp_path: Path) -> None:
-    async with broker_with_a_large_topic(tmp_path) as (listener, host, port):
+    async with broker_with_topic(tmp_path) as (listener, host, port):
         budget = listener.node.broker.read_budget
         before = free_share(budget)
         reader, writer = await asyncio.open_connection(host, port, limit=1)
@@ -83,7 +85,7 @@ async def test_answers_that_nobody_reads_count_in_the_memory_for_readers(tmp_pat
 
 
 async def test_requests_that_wait_count_with_what_they_take(tmp_path: Path) -> None:
-    async with broker_with_a_large_topic(tmp_path) as (listener, host, port):
+    async with broker_with_topic(tmp_path, 1) as (listener, host, port):
         waiting = frame(FETCH, 12, fetch_request(12, "t", b"", 0, max_wait_ms=1000 * SECONDS))
         asked = frame(API_VERSIONS, 4, ApiVersionsRequest())
         before, clients = listener.memory.free_bytes, []
