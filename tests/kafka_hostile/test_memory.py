@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from logbroker.broker.read_budget import ReadBudget
+from logbroker.kafka_api import connection, server
 from logbroker.kafka_api.connection import MAX_REQUESTS
 from logbroker.kafka_api.server import KafkaListener
 from logbroker.kafka_wire.apis import API_VERSIONS, FETCH, METADATA
@@ -84,7 +85,9 @@ async def test_answers_that_nobody_reads_count_in_the_memory_for_readers(tmp_pat
             await asyncio.sleep(0.01)
 
 
-async def test_requests_that_wait_count_with_what_they_take(tmp_path: Path) -> None:
+async def test_requests_that_wait_count_with_what_they_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "LEFT_SECONDS", 0.01)
+    monkeypatch.setattr(server, "CHECK_SECONDS", 0.01)
     async with broker_with_topic(tmp_path, 1) as (listener, host, port):
         waiting = frame(FETCH, 12, fetch_request(12, "t", b"", 0, max_wait_ms=1000 * SECONDS))
         asked = frame(API_VERSIONS, 4, ApiVersionsRequest())
