@@ -126,6 +126,21 @@ async def test_a_state_is_stored_once_with_the_ack_of_its_delivery(address: str,
             assert session.state == b"41"
 
 
+async def test_a_state_belongs_to_the_last_delivery_that_is_not_settled(address: str, topic: str) -> None:
+    await create(address, topic, backoff_initial_seconds=0)
+    await fill(address, topic, 2, keys=1)
+    async with Worker(address, topic) as worker:
+        async with worker.session(b"k0", wait_seconds=10) as session:
+            deliveries = session.__aiter__()
+            first, second = await anext(deliveries), await anext(deliveries)
+            second.release()
+            session.state = b"of the first"
+            first.release()
+            assert session.state == b""
+        async with worker.session(b"k0", wait_seconds=10) as session:
+            assert session.state == b""
+
+
 async def test_one_worker_has_a_session_and_the_other_waits(address: str, topic: str) -> None:
     await create(address, topic)
     await fill(address, topic, 10, keys=1)

@@ -314,11 +314,12 @@ class Session:
             with delivery:
                 session.state = fold(session.state, delivery.value)
 
-    The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
-    the next holder reads it. A nacked or released delivery is delivered again, and so are all deliveries behind it;
-    `state` goes back to what it was before the program set it during any of these. If the session is lost, its loop and
-    every settlement raise StaleSessionError. If a state was not stored, or if a crash of the broker leaves this
-    unknown, the loop and the settlements raise LeaseLostError: open the session again to read the stored state.
+    The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, of
+    whichever delivery, and the next holder reads it. A nacked or released delivery is delivered again, and so are all
+    deliveries behind it; `state` goes back to what it was before the program set it during any of these. If the session
+    is lost, its loop and every settlement raise StaleSessionError. If a state was not stored, or if a crash of the
+    broker leaves this unknown, the loop and the settlements raise LeaseLostError: open the session again to read the
+    stored state.
     """
 
     def __init__(
@@ -440,11 +441,11 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        session = self._session()
+        session = self._held
         try:
-            run(self._core.close_session(session, save=error is None))
+            run(self._core.close_session(self._session(), save=error is None))
         except BaseException as failure:
-            if session.lost is None:
+            if session is not None and session.lost is None:
                 # A signal handler raised the exception before the close began. Without this, the lock of the session
                 # would be renewed although nobody uses it.
                 run(self._close_later(session))

@@ -108,8 +108,9 @@ class HeldSession(Settlements, Generic[D]):
         """Whether the program set the state and no settlement contains it yet."""
         self._before: list[tuple[_Place, bytes, bool]] = []
         """For each delivery during which the program set the unsaved state: `state` and `unsaved` before."""
-        self._latest: _Place | None = None
-        """The delivery that the program received last. The delivery itself is not kept: the program may drop it."""
+        self._taken: list[_Place] = []
+        """The deliveries that the program received and may not have settled yet, in order. The deliveries themselves
+        are not kept: the program may drop them."""
         self._unsent: list[tuple[_Place | None, SentRecords]] = []
         """Records to be sent together with the next ack. Each comes with the delivery on which the program was working
         when it sent the record; None if it had no unsettled delivery."""
@@ -134,7 +135,7 @@ class HeldSession(Settlements, Generic[D]):
     def handed_out(self, delivery: Settled) -> None:
         """Note that the program received a delivery of the session."""
         self._first_until = 0.0
-        self._latest = delivery.batch, delivery.index
+        self._taken = [*filter(_is_held, self._taken), (delivery.batch, delivery.index)]
 
     def set_state(self, state: bytes) -> None:
         """Set the state. The next ack stores it. Raises StateTooLargeError, or the error of a lost session."""
@@ -150,9 +151,8 @@ class HeldSession(Settlements, Generic[D]):
         self.state, self.unsaved = state, True
 
     def _in_hand(self) -> _Place | None:
-        """Return the delivery on which the program works: the one that it received last, unless it is settled."""
-        latest = self._latest
-        return latest if latest is not None and latest[0].states[latest[1]] == HELD else None
+        """Return the delivery on which the program works: the last one that it received and has not settled."""
+        return next(filter(_is_held, reversed(self._taken)), None)
 
     def send(self, sent: SentRecord) -> None:
         """Send a record together with the next ack. Raises RecordTooLargeError, or the error of a lost session."""
@@ -327,3 +327,8 @@ class HeldSession(Settlements, Generic[D]):
         """Forget the batches whose deliveries are all over or lost."""
         for batch in [batch for batch in self.batches if not batch.left]:
             del self.batches[batch]
+
+
+def _is_held(place: _Place) -> bool:
+    batch, index = place
+    return batch.states[index] == HELD

@@ -356,11 +356,12 @@ class Session:
             async with delivery:
                 session.state = fold(session.state, delivery.value)
 
-    The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
-    the next holder reads it. A nacked or released delivery is delivered again, and so are all deliveries behind it;
-    `state` goes back to what it was before the program set it during any of these. If the session is lost, its loop and
-    every settlement raise StaleSessionError. If a state was not stored, or if a crash of the broker leaves this
-    unknown, the loop and the settlements raise LeaseLostError: open the session again to read the stored state.
+    The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, of
+    whichever delivery, and the next holder reads it. A nacked or released delivery is delivered again, and so are all
+    deliveries behind it; `state` goes back to what it was before the program set it during any of these. If the session
+    is lost, its loop and every settlement raise StaleSessionError. If a state was not stored, or if a crash of the
+    broker leaves this unknown, the loop and the settlements raise LeaseLostError: open the session again to read the
+    stored state.
     """
 
     def __init__(
