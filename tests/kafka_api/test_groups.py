@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import logbroker
+from logbroker.address import Address
 from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, TopicPartition
+from logbroker.consumer_groups.classic.errors import MemberIdRequiredError
+from logbroker.consumer_groups.classic.messages import ClassicJoin
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import GroupNotEmptyError, UnknownGroupError, WrongGroupTypeError
 from logbroker.kafka_api.apis.table import TABLE
+from logbroker.kafka_api.call import Call
+from logbroker.kafka_api.dispatch import LONG_STEPS
 from logbroker.kafka_wire.apis import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
@@ -47,6 +53,7 @@ from logbroker.kafka_wire.messages.find_coordinator import FindCoordinatorReques
 from logbroker.kafka_wire.messages.heartbeat import HeartbeatRequest
 from logbroker.kafka_wire.messages.list_groups import ListGroupsRequest
 from tests.kafka_api.raw_client import RawClient, batch_of, produce
+from tests.kafka_api.test_order import listening
 from tests.waiting import until
 
 UNKNOWN_TOPIC, ILLEGAL_GENERATION, INCONSISTENT_PROTOCOL, INVALID_GROUP_ID = 3, 22, 23, 24
@@ -269,6 +276,29 @@ def test_each_version_of_leave(broker: EmbeddedBroker, group: str, version: int)
         assert member.leave(version) == 0
         assert member.leave(version) == UNKNOWN_MEMBER
         assert member.heartbeat() == UNKNOWN_MEMBER
+
+
+async def test_the_answer_to_a_long_leave_takes_steps(tmp_path: Path) -> None:
+    """So it is made in turns, and written in a thread."""
+    join = ClassicJoin(
+        new_member_id="m",
+        protocol_type="consumer",
+        protocols=(("range", b""),),
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+    )
+    request = lg.LeaveGroupRequest(
+        group_id="g",
+        members=[lg.LeaveGroupRequestMemberIdentity(member_id=str(number)) for number in range(LONG_STEPS)],
+    )
+    async with listening(tmp_path) as (listener, _):
+        with pytest.raises(MemberIdRequiredError):
+            await listener.node.broker.groups.join_classic("g", join)
+        call = Call(listener.node, LEAVE_GROUP, 5, 1, b"", 0, Address("", 0))
+        answer = await TABLE[LEAVE_GROUP.key].handle(call, request)
+        call.is_made()
+    assert {member.error_code for member in answer.members} == {UNKNOWN_MEMBER}
+    assert call.steps > LONG_STEPS
 
 
 @pytest.mark.parametrize("version", versions(OFFSET_COMMIT))

@@ -12,6 +12,7 @@ from logbroker.kafka_wire.apis import LEAVE_GROUP
 from logbroker.kafka_wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember
 
 FIRST_WITH_LIST = 3
+MEMBER_STEPS = 2
 
 
 async def _handle(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
@@ -24,15 +25,17 @@ async def _handle(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
         outcomes = await call.node.broker.groups.classic_group(request.group_id).leave(named)
     except LogbrokerError as error:
         return LeaveGroupResponse(error_code=code_of(error), members=[])
-    codes = [0 if error is None else code_of(error) for error in outcomes]
     if call.version < FIRST_WITH_LIST:
-        return LeaveGroupResponse(error_code=codes[0], members=[])
-    return LeaveGroupResponse(
-        members=[
+        [outcome] = outcomes
+        return LeaveGroupResponse(error_code=0 if outcome is None else code_of(outcome), members=[])
+    members: list[LeaveGroupResponseMember] = []
+    for (member_id, instance_id), outcome in zip(named, outcomes, strict=True):
+        await call.step(MEMBER_STEPS)
+        code = 0 if outcome is None else code_of(outcome)
+        members.append(
             LeaveGroupResponseMember(member_id=member_id, group_instance_id=instance_id or None, error_code=code)
-            for (member_id, instance_id), code in zip(named, codes, strict=True)
-        ]
-    )
+        )
+    return LeaveGroupResponse(members=members)
 
 
 SERVED = served(LEAVE_GROUP, 0, 5, _handle)
