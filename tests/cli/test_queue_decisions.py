@@ -308,6 +308,7 @@ def test_letters_that_were_not_sent_back_are_listed(queue: Queue, topic: str, na
     by_key = [[str(number) for number in range(key, 20, 5)] for key in range(5)]
     assert sorted(left(), key=int) == [str(number) for number in range(20)]
     assert left("--key", "c2") == by_key[2]
+    assert "no dead letter of this key is left" in queue("letters", name, "--key", "c9")
     queue("redrive", name, "--key", "c2")
     assert left("--key", "c2") == []
     fail_all(4)

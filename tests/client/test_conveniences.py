@@ -455,7 +455,7 @@ async def test_what_is_like_bytes_is_an_ordering_key_and_a_state(
     assert (await in_either(blocking, lambda: queues.explain_lane(topic, like(b"four")))).key == b"four"
     with pytest.raises(UnknownLaneError):
         await in_either(blocking, lambda: queues.drop_lane(topic, like(b"none")))
-    with pytest.raises(UnknownTopicError, match="nothing to redrive"):
+    with pytest.raises(UnknownTopicError, match="has no dead letters"):
         await in_either(blocking, lambda: queues.redrive(topic, key=like(b"four")))
     await in_either(blocking, queues.close)
     worker: Any = (sync.Worker if blocking else Worker)(address, topic)

@@ -417,6 +417,18 @@ def test_a_sequence_that_is_no_number_adds_nothing(sequence: Any) -> None:
         machine.add("a", record(), 0)
     assert len(machine) == 0
     assert machine.take(100) == []
+    machine.expect("a", 0)
+    with pytest.raises((TypeError, InvalidRequestError), match="must be a number, not"):
+        machine.advance("a", sequence)
+
+
+@pytest.mark.parametrize("by", [lambda record: record.timestamp_ms, "timestamp"])
+def test_records_are_added_from_anything_that_yields_them(by: Any) -> None:
+    machine = Resequencer[Record](by)
+    made = [record(timestamp_ms=number) for number in range(3)]
+    machine.add_all("a", (each for each in made), 0)
+    machine.add_all("a", iter(()), 0)
+    assert [each for each, _ in machine.take(100)] == made
 
 
 @pytest.mark.parametrize(

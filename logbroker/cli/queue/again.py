@@ -141,7 +141,7 @@ def letters(group: str, key: str | None, in_base64: bool, top: int, broker: str,
         terminal.write_json({"letters": list(map(json_record, found.letters)), "more": found.more})
         return
     if not found.letters:
-        write_line("no dead letter is left")
+        write_line(f"no dead letter {'' if wanted is None else 'of this key '}is left")
         return
     numbers = ("letter", "attempts", "failed", "from")
     rows = terminal.table("letter", "key", *numbers[1:], "last reason", numbers=numbers)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Sequence as List
 from heapq import heapify, heappop, heappush, heapreplace
 from operator import attrgetter
@@ -200,7 +200,7 @@ class Resequencer(Generic[R]):
     def add_all(
         self,
         source: Hashable,
-        records: List[R],
+        records: Iterable[R],
         arrived: float,
         *,
         has_more: bool = False,
@@ -210,6 +210,8 @@ class Resequencer(Generic[R]):
         `has_more`, more records of the source are known to be on their way. `size_bytes` is their size; None takes the
         sum of their attribute `size_bytes`, as far as they have one."""
         found = self._source(source)
+        if not isinstance(records, List):
+            records = list(records)
         sequences = self._sequences_of(records, found.last)
         found.has_more = has_more
         if not records:
@@ -247,7 +249,9 @@ class Resequencer(Generic[R]):
         return given
 
     def advance(self, source: Hashable, sequence: Sequence) -> None:
-        """Raise the watermark of a source: expect no record of it with a sequence below this one."""
+        """Raise the watermark of a source: expect no record of it with a sequence below this one. Raises TypeError or
+        InvalidRequestError if it is no number."""
+        _check_sequence(sequence, "a watermark must be a number")
         found = self._sources.get(source)
         if found is not None and sequence > found.low:
             found.low = sequence
@@ -425,8 +429,8 @@ class Resequencer(Generic[R]):
         return min(self._by_index[index].batches[0].arrived for _, index in self._heads)
 
 
-def _check_sequence(sequence: object) -> None:
+def _check_sequence(sequence: object, rule: str = "the sequence of a record must be a number or None") -> None:
     if isinstance(sequence, bool) or not isinstance(sequence, int | float):
-        raise TypeError(f"the sequence of a record must be a number or None, not {quoted(sequence)}")
+        raise TypeError(f"{rule}, not {quoted(sequence)}")
     if math.isnan(sequence):
-        raise InvalidRequestError("the sequence of a record must be a number or None, not NaN")
+        raise InvalidRequestError(f"{rule}, not NaN")

@@ -294,8 +294,8 @@ class Redriving:
                 raise
             raise UnknownTopicError(
                 f"queue group {self._context.group_id} dead-letters nothing (on_exhausted"
-                f" {settings.on_exhausted.value}, on_undecodable {settings.on_undecodable.value}): there is nothing to"
-                " redrive"
+                f" {settings.on_exhausted.value}, on_undecodable {settings.on_undecodable.value}): it has no"
+                " dead letters"
             ) from None
 
     # --- gathering ---------------------------------------------------------------------------------------------------
