@@ -597,9 +597,10 @@ class _WorkerFeed:
         while first is not None:
             with self._core.lock:
                 self._core.take_item(item_of(first))
+                buffer.on_the_way = []
                 taken += 1
                 has_room = taken < min(records, _MAX_PULLED) and self._core.lanes.room != (0, 0)
-            first = worker.take(buffer, monotonic()) if has_room else None
+            first = worker.take(buffer, monotonic(), keeps=True) if has_room else None
         self.is_over = worker.stopping
 
     def idle(self) -> None:
@@ -612,6 +613,8 @@ class _WorkerFeed:
         return begins(item)
 
     def close(self) -> None:
+        # An exception of a signal handler may have come before a delivery was among the records of the convoy.
+        self._worker.in_flight.take_back(self._worker.in_flight.buffer)
         self._worker.handlers_ended()
 
 

@@ -503,11 +503,11 @@ def _next_delivery(
 def next_within(
     core: WorkerCore[SyncWorkerDelivery], buffer: PrefetchBuffer[SyncWorkerDelivery], seconds: float
 ) -> SyncWorkerDelivery | None:
-    """Wait at most this long for the next delivery and return it, or None if there is none. Raises the error that ended
-    the worker."""
-    delivery = core.take(buffer, monotonic())
+    """Wait at most this long for the next delivery and return it, or None if there is none. It is also put into
+    `on_the_way`. Raises the error that ended the worker."""
+    delivery = core.take(buffer, monotonic(), keeps=True)
     if delivery is None and not core.stopping and _wait(core, buffer, None, monotonic() + seconds, _NEVER):
-        delivery = core.take(buffer, monotonic())
+        delivery = core.take(buffer, monotonic(), keeps=True)
     return delivery
 
 

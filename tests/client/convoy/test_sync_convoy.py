@@ -165,6 +165,31 @@ def test_a_worker_feeds_threads(address: str, topic: str) -> None:
     assert len(set(seen)) > 1
 
 
+def test_what_a_signal_interrupts_on_its_way_into_a_convoy_comes_again(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exception may come after a delivery was taken from the worker, and before the convoy has it."""
+    asyncio.run(create(address, topic, 1, [b"key %d" % number for number in range(10)]))
+    with QueueAdmin(address) as admin:
+        admin.create_queue(topic, topic, QueueSettings(ordering="key"), start="earliest")
+
+    class SignalError(Exception):
+        pass
+
+    def interrupted(_item: Any) -> None:
+        raise SignalError
+
+    with Worker(address, topic) as worker:
+        convoy = Convoy(worker)
+        monkeypatch.setattr(convoy._core, "take_item", interrupted)
+        with pytest.raises(SignalError):
+            convoy.run(lambda _delivery: None)
+        book = Book()
+        again = Convoy(worker)
+        run_until(again, book.handle, lambda: again.counts().done == 10)
+    assert sorted(value for values in book.values.values() for value in values) == list(range(10))
+
+
 @pytest.mark.parametrize("on_exhausted", ["skip", "dead-letter"])
 def test_the_outputs_of_the_attempt_that_succeeds_go_with_the_ack(address: str, topic: str, on_exhausted: Any) -> None:
     asyncio.run(create(address, topic, 1, [b"a", b"b", b"a"]))
