@@ -198,12 +198,14 @@ class RenewSession(_message.Message):
     def __init__(self, correlation_id: _Optional[int] = ..., session: _Optional[_Union[SessionRef, _Mapping]] = ...) -> None: ...
 
 class CloseSession(_message.Message):
-    __slots__ = ("correlation_id", "session")
+    __slots__ = ("correlation_id", "session", "opening")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    OPENING_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     session: SessionRef
-    def __init__(self, correlation_id: _Optional[int] = ..., session: _Optional[_Union[SessionRef, _Mapping]] = ...) -> None: ...
+    opening: int
+    def __init__(self, correlation_id: _Optional[int] = ..., session: _Optional[_Union[SessionRef, _Mapping]] = ..., opening: _Optional[int] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = ()

@@ -21,6 +21,7 @@ from logbroker.errors import (
     StaleSessionError,
     StateTooLargeError,
 )
+from logbroker.grpc_api.queues.worker_sessions import MAX_OPENINGS
 from logbroker.v1 import queues_pb2
 from tests.client.worker_helpers import create, describe, fill, wait_until, wire
 
@@ -373,6 +374,22 @@ async def test_a_wait_for_a_session_that_is_given_up_takes_none(address: str, to
         async with asyncio.timeout(20), other.session(b"k0") as session:
             assert await read(session, 1) == [0]
         assert (await admin.describe_queue(topic)).counts.sessions == 0
+
+
+@pytest.mark.prove
+async def test_the_broker_forgets_a_wait_for_a_session_that_is_given_up(address: str, topic: str) -> None:
+    await create(address, topic, lease_seconds=60)
+    await fill(address, topic, 1)
+    async with Worker(address, topic) as worker, Worker(address, topic) as holder, holder.session(b"k0"):
+        for _ in range(2):
+            waiting = [asyncio.create_task(worker.session(b"k0").open()) for _ in range(MAX_OPENINGS - 1)]
+            # The answer shows that the broker has got the requests before it.
+            with pytest.raises(SessionHeldError):
+                await worker.session(b"k0", wait_seconds=0).open()
+            for each in waiting:
+                each.cancel()
+            outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+            assert {type(outcome) for outcome in outcomes} == {asyncio.CancelledError}
 
 
 async def test_a_session_that_is_given_up_in_the_round_of_its_answer_is_free_again(

@@ -126,6 +126,9 @@ class SessionCalls(Generic[D]):
             is_answered = answered.done() and not answered.cancelled() and answered.exception() is None
             if is_answered and isinstance(opened := answered.result(), HeldSession):
                 self.abandon(opened)
+            elif not answered.done() and call_id in self._opening:
+                # Otherwise the broker would keep the wait, and a session that it opens, until the time is over.
+                self._send(close_session=queues_pb2.CloseSession(correlation_id=self._next_id(), opening=call_id))
             raise
         finally:
             del self._waiting[call_id]

@@ -63,7 +63,8 @@ class WorkerSessions:
             error = OverloadedError(f"{MAX_OPENINGS:,} requests of the worker wait for a session: ask again later")
             self._refuse(answer, error)
         else:
-            self._begin(self._openings, lambda: self._open(request, answer), answer)
+            task = self._begin(self._openings, lambda: self._open(request, answer), answer)
+            task.set_name(str(request.correlation_id))
 
     async def _open(self, request: pb.OpenSession, answer: pb.SessionAnswer) -> None:
         if not 0 <= request.max_wait_ms <= MAX_WAIT_MS:
@@ -93,6 +94,12 @@ class WorkerSessions:
             self._answer(answer)
 
     def close(self, request: pb.CloseSession) -> None:
+        if request.opening:
+            for task in self._openings:
+                if task.get_name() == str(request.opening):
+                    task.cancel()
+            self._answer(pb.SessionAnswer(correlation_id=request.correlation_id))
+            return
         session = request.session
         answer = pb.SessionAnswer(correlation_id=request.correlation_id, key=session.key, token=session.token)
         self._forget(session.token)
@@ -115,7 +122,7 @@ class WorkerSessions:
         tasks: set[asyncio.Task[None]],
         work: Callable[[], Coroutine[Any, Any, None]],
         answer: pb.SessionAnswer,
-    ) -> None:
+    ) -> asyncio.Task[None]:
         async def carry_out() -> None:
             try:
                 await work()
@@ -132,6 +139,7 @@ class WorkerSessions:
         task = asyncio.create_task(carry_out())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+        return task
 
     def _refuse(self, answer: pb.SessionAnswer, error: LogbrokerError) -> None:
         answer.status.CopyFrom(item_status(error))
