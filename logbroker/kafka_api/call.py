@@ -104,8 +104,19 @@ class Call:
     """One request that is being answered."""
 
     __slots__ = (
-        *("api", "body_at", "correlation_id", "data", "held_bytes", "let_go", "local", "node", "pace", "peer"),
-        *("_is_long", "placed", "steps", "version", "waits_for_others"),
+        *(
+            "_is_long",
+            "api",
+            "body_at",
+            "correlation_id",
+            "data",
+            "held_bytes",
+            "is_hurried",
+            "let_go",
+            "local",
+            "node",
+        ),
+        *("pace", "peer", "placed", "steps", "version", "waits_for_others", "wake"),
     )
 
     def __init__(
@@ -135,6 +146,10 @@ class Call:
         self.waits_for_others = True
         """Whether it waits until few long answers are being made, if its own is long."""
         self._is_long = False
+        self.is_hurried = False
+        """Whether the request is to be answered at once, with what there is."""
+        self.wake: Callable[[], None] = _nothing
+        """Tells a handler that waits that `is_hurried` is set."""
 
     @property
     def address(self) -> Address:
@@ -146,6 +161,11 @@ class Call:
         """The name that the client gives itself."""
         header, _ = REQUEST_HEADER.read_part(self.data, 1)
         return header.client_id or ""
+
+    def hurry(self) -> None:
+        """Ask for an answer at once: the client sends no more, and is most likely gone."""
+        self.is_hurried = True
+        self.wake()
 
     async def step(self, steps: int = 1) -> None:
         """Note that this many steps were done, and give way if the turn is over."""
@@ -198,6 +218,8 @@ class Served:
     is_waiting: bool = False
     """Whether its request may wait for long. Such a request is `placed` when it begins, and is cancelled when its
     connection is lost."""
+    can_hurry: bool = False
+    """Whether its wait ends with an answer when the call is hurried. Other requests that wait are cancelled then."""
 
     @property
     def least_announced(self) -> int:

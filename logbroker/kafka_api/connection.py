@@ -1,11 +1,11 @@
 """One connection of a Kafka client: requests in, answers out, in the same order.
 
-A request is a length (int32), a header and a message. Several requests are in flight at once. Each runs in a task of
-its own, and its answer waits until all earlier ones are sent. A Produce begins when the request before it is *placed*:
-from then on, nothing can overtake that request. So batches keep their order. A Produce is placed when its append has
-begun; a Fetch, JoinGroup or SyncGroup, when it has begun; any other request, when it is done. A request other than
-Produce begins when all earlier ones are answered. So it sees the effects of all earlier ones, and a client that reads
-no answers costs the broker at most one large answer.
+A request is a length (int32), a header and a message. Several requests are in flight at once. Each begins when its turn
+comes, and then runs in a task of its own; its answer waits until all earlier ones are sent. The turn of a Produce comes
+when the request before it is *placed*: from then on, nothing can overtake that request. So batches keep their order. A
+Produce is placed when its append has begun; a Fetch, JoinGroup or SyncGroup, when it has begun; any other request, when
+it is done. The turn of a request other than Produce comes when all earlier ones are answered. So it sees the effects of
+all earlier ones, and a client that reads no answers costs the broker at most one large answer.
 
 Reading pauses while
 - the connection has MAX_REQUESTS requests in flight, or MAX_REQUEST_BYTES of them,
@@ -14,9 +14,13 @@ Reading pauses while
 
 Data that is not a Kafka request ends the connection, with one line in the log. So does a client that stops in the
 middle of a request, or reads none of its answers, for too long. A client that has closed its side for writing still
-gets the answers to all whole requests, but for those that would wait for more than LEFT_SECONDS. When a connection is
-lost, a Fetch, JoinGroup or SyncGroup that has begun stops waiting. A Produce that was taken off the wire, and any other
-request that has begun, is carried out. All other requests are dropped.
+gets the answers to all whole requests, but none of them waits any more, because the client is most likely gone: a
+connection that is kept until a wait is over takes one from another client. A Fetch answers with what it has. A
+JoinGroup or SyncGroup is given up, and its member stays in the group until its session ends.
+
+A request that gets no answer ends the connection: no later one is answered. When nothing can be answered any more, also
+because the connection is lost, a Fetch, JoinGroup or SyncGroup stops waiting. A Produce that was taken off the wire,
+and any other request that has begun, is carried out. All other requests are dropped.
 """
 
 from __future__ import annotations
@@ -24,13 +28,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from logbroker.address import Address
 from logbroker.errors import quoted
 from logbroker.kafka_api.call import Call, ConnectionEndError, Node, Served
 from logbroker.kafka_api.dispatch import answer, begin
-from logbroker.kafka_api.request_memory import LEAST_BYTES, SMALL_BYTES, RequestMemory
+from logbroker.kafka_api.request_memory import SMALL_BYTES, RequestMemory
 from logbroker.kafka_wire.primitives import Buffer, Parts, WireFormatError
 
 _log = logging.getLogger(__name__)
@@ -51,9 +56,9 @@ HURRIED_SECONDS: Final = 5.0
 LEAST_BYTES_PER_SECOND: Final = 64 * 1024
 """A request may stop for REQUEST_SECONDS on its way, and must have n bytes after REQUEST_SECONDS +
 n / LEAST_BYTES_PER_SECOND seconds."""
-LEFT_SECONDS: Final = 5.0
-"""How long a Fetch, JoinGroup or SyncGroup may wait for a client that sends no more: most likely, it is gone."""
 COPIED_BYTES: Final = 4096
+TURN_BYTES: Final = 512
+"""Memory that a small request takes beside its own bytes, while it waits for its turn. Measured: 390 bytes."""
 _LENGTH_BYTES: Final = 4
 
 
@@ -78,30 +83,26 @@ class Listening(Protocol):
 class _Slot:
     """One request in flight, in the line of its connection."""
 
-    __slots__ = (
-        *("call", "is_begun", "is_done", "is_kept", "is_waiting", "parts", "placed", "previous", "sent", "size_bytes"),
-        "task",
-    )
+    __slots__ = ("call", "is_done", "is_failed", "is_placed", "is_running", "parts", "served", "size_bytes", "task")
 
-    def __init__(self, call: Call, served: Served, size_bytes: int, previous: _Slot | None) -> None:
+    def __init__(self, call: Call, served: Served, size_bytes: int) -> None:
         self.call = call
+        self.served = served
         self.size_bytes = size_bytes
-        self.previous = previous
-        self.is_waiting = served.is_waiting
-        self.is_kept = served.is_appending
-        """Whether it is carried out although its connection has ended meanwhile: a producer that expects no answer may
-        close its connection at once."""
-        self.placed = asyncio.Event()
-        """Set when a later request can no longer overtake this one."""
-        self.sent = asyncio.Event()
-        """Set when the answer was passed on, or there is none."""
-        self.is_begun = self.is_done = False
+        """Memory that is taken for the request."""
+        self.is_placed = served.is_waiting
+        """Whether no later request can overtake this one, once it has begun."""
+        self.is_running = self.is_done = False
+        self.is_failed = False
+        """Whether it gets no answer although the client expects one."""
         self.parts: Parts | None = None
         self.task: asyncio.Task[None] | None = None
 
     @property
-    def waits(self) -> bool:
-        return self.is_waiting and self.is_begun and not self.is_done
+    def is_kept(self) -> bool:
+        """Whether it is carried out although its connection has ended meanwhile: a producer that expects no answer may
+        close its connection at once."""
+        return self.served.is_appending
 
 
 class KafkaConnection(asyncio.Protocol):
@@ -123,21 +124,21 @@ class KafkaConnection(asyncio.Protocol):
         """Memory that was taken for the request that is being received."""
         self._asked_bytes = 0
         """Memory that the next request waits for."""
-        self._slots: deque[_Slot] = deque()
-        self._last: _Slot | None = None
+        self._begun: deque[_Slot] = deque()
+        """Requests that have begun and are not answered yet."""
+        self._queued: deque[_Slot] = deque()
+        """Later requests, whose turn has not come."""
         self._request_bytes = 0
         self._unsent_bytes = 0
         """Bytes of the read budget for answers that the client has not read yet."""
         self._is_paused = False
         self._is_write_paused = False
-        self._writable = asyncio.Event()
-        self._writable.set()
         self._has_eof = False
         """Whether the client sends no more. It may still read answers."""
-        self._eof_at = 0.0
         self._is_ending = False
         """Whether no further request is taken."""
-        self._is_lost = False
+        self._is_cut = False
+        """Whether nothing is answered any more: the connection is lost, or a request gets no answer."""
         self._has_asked = False
         self._active_at = self._begun_at = self._loop.time()
         self._stalled_at = 0.0
@@ -154,19 +155,14 @@ class KafkaConnection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._is_lost = self._is_ending = True
-        self._writable.set()
+        self._is_ending = True
         self._listening.closed(self)
         self._memory.forget(self._granted)
         self._memory.release(self._taken_bytes)
         self._taken_bytes = 0
         self._chunks.clear()
         self._release_unsent()
-        for slot in list(self._slots):
-            if slot.is_done:
-                self._finish(slot)
-            elif slot.waits and slot.task is not None:
-                slot.task.cancel()
+        self._cut()
 
     def data_received(self, data: bytes) -> None:
         if self._is_ending:
@@ -179,22 +175,23 @@ class KafkaConnection(asyncio.Protocol):
         self._take_requests()
 
     def eof_received(self) -> bool:
-        """Serve the whole requests that were received, and keep the transport open for their answers."""
+        """Serve the whole requests that were received, and keep the transport open for their answers. None of them
+        waits any more."""
         assert self._transport is not None
-        self._has_eof, self._eof_at = True, self._loop.time()
+        self._has_eof = True
         if not self._is_ending:
             self._take_requests()
+        for slot in self._begun:
+            self._end_wait(slot)
         return not self._transport.is_closing()
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
-        self._writable.clear()
         self._stalled_at, self._stalled_bytes = self._loop.time(), 0
         self._pause()
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
-        self._writable.set()
         self._active_at = self._loop.time()
         self._release_unsent()
         self._send()
@@ -206,7 +203,7 @@ class KafkaConnection(asyncio.Protocol):
         return (
             self._is_write_paused
             or self._asked_bytes > 0
-            or len(self._slots) >= MAX_REQUESTS
+            or len(self._begun) + len(self._queued) >= MAX_REQUESTS
             or self._request_bytes >= MAX_REQUEST_BYTES
         )
 
@@ -253,29 +250,32 @@ class KafkaConnection(asyncio.Protocol):
                 f"the length of a request is {size_bytes}; it must be 1 to {self._listening.max_request_bytes}"
                 f" (max_request_bytes); the request begins with {quoted(bytes(data[at : at + 8]))}"
             )
-        counted_bytes = max(size_bytes, LEAST_BYTES)
-        is_free = size_bytes <= SMALL_BYTES and (not self._slots or self._memory.free_bytes > 0)
+        memory_bytes = size_bytes + TURN_BYTES if size_bytes <= SMALL_BYTES else size_bytes
+        is_free = size_bytes <= SMALL_BYTES and (not self._begun or self._memory.free_bytes > 0)
         if not is_free and not self._taken_bytes:
-            if not self._memory.take(counted_bytes, self._granted):
-                self._asked_bytes, self._wanted_bytes = counted_bytes, _LENGTH_BYTES
+            if not self._memory.take(memory_bytes, self._granted):
+                self._asked_bytes, self._wanted_bytes = memory_bytes, _LENGTH_BYTES
                 return at, False
-            self._taken_bytes = counted_bytes
+            self._taken_bytes = memory_bytes
         self._wanted_bytes = _LENGTH_BYTES + size_bytes
         if left < self._wanted_bytes:
             return at, False
         begin_at, end = at + _LENGTH_BYTES, at + self._wanted_bytes
         self._wanted_bytes = _LENGTH_BYTES
         if not self._taken_bytes:
-            self._memory.hold(counted_bytes)
+            self._memory.hold(memory_bytes)
         self._taken_bytes = 0
         # A large request is not copied. A small one is copied, so that it does not keep the whole buffer in memory.
         frame = memoryview(data)[begin_at:end] if 2 * size_bytes > len(data) else bytes(data[begin_at:end])
         try:
             call, served = begin(self._listening.node, frame, self._local)
         except (WireFormatError, ConnectionEndError):
-            self._memory.release(counted_bytes)
+            self._memory.release(memory_bytes)
             raise
-        self._begin(call, served, counted_bytes)
+        self._has_asked = True
+        self._queued.append(_Slot(call, served, memory_bytes))
+        self._request_bytes += memory_bytes
+        self._begin_next()
         return end, True
 
     def _granted(self) -> None:
@@ -283,54 +283,78 @@ class KafkaConnection(asyncio.Protocol):
         self._begun_at = self._loop.time()
         self._loop.call_soon(self._take_requests)
 
-    def _begin(self, call: Call, served: Served, size_bytes: int) -> None:
-        slot = _Slot(call, served, size_bytes, self._last)
-        call.placed = slot.placed.set
-        call.let_go = lambda: self._let_go(slot)
-        call.peer = str(self._peer[0]) if isinstance(self._peer, tuple) else ""
-        self._has_asked = True
-        self._last = slot
-        self._slots.append(slot)
-        self._request_bytes += size_bytes
-        slot.task = self._loop.create_task(self._answer(slot, served))
-        self._listening.begun(slot.task)
+    def _begin_next(self) -> None:
+        """Begin the requests whose turn has come."""
+        while self._queued and self._is_turn(self._queued[0]):
+            slot = self._queued.popleft()
+            self._begun.append(slot)
+            slot.call.placed = partial(self._placed, slot)
+            slot.call.let_go = partial(self._let_go, slot)
+            slot.call.peer = str(self._peer[0]) if isinstance(self._peer, tuple) else ""
+            if self._has_eof:
+                self._end_wait(slot)
+            slot.task = self._loop.create_task(self._answer(slot))
+            self._listening.begun(slot.task)
 
-    async def _answer(self, slot: _Slot, served: Served) -> None:
+    def _is_turn(self, slot: _Slot) -> bool:
+        if slot.is_kept:
+            return not self._begun or self._begun[-1].is_placed
+        return not (self._begun or self._is_write_paused)
+
+    def _placed(self, slot: _Slot) -> None:
+        slot.is_placed = True
+        self._begin_next()
+
+    async def _answer(self, slot: _Slot) -> None:
+        slot.is_running = True
         try:
-            if slot.previous is not None:
-                await (slot.previous.placed if served.is_appending else slot.previous.sent).wait()
-            if not slot.is_kept:
-                await self._writable.wait()
-                if self._is_lost:
-                    return
-            slot.is_begun = True
-            if slot.is_waiting:
-                slot.placed.set()
-            slot.parts = await answer(slot.call, served)
+            if self._is_to_wait_no_more(slot):
+                slot.is_failed = True
+            else:
+                slot.parts = await answer(slot.call, slot.served)
         except (WireFormatError, ConnectionEndError) as error:
+            slot.is_failed = True
             self._end_by(error)
         except asyncio.CancelledError:
-            if not self._is_lost:
+            slot.is_failed = True
+            if not self._is_to_wait_no_more(slot):
                 raise
         except Exception:
-            _log.exception("a %s request of %s failed", served.api.name, _text(self._peer))
+            slot.is_failed = True
+            _log.exception("a %s request of %s failed", slot.served.api.name, _text(self._peer))
             self._end()
         finally:
-            slot.is_done = True
-            slot.placed.set()
-            slot.previous = None
-            if self._is_lost:
+            slot.is_done = slot.is_placed = True
+            self._let_go(slot)
+            if self._is_cut:
                 self._finish(slot)
+                self._begin_next()
             else:
                 self._send()
+
+    def _is_to_wait_no_more(self, slot: _Slot) -> bool:
+        """Return whether a request is to end without an answer, because it would wait for a client that is gone."""
+        return slot.served.is_waiting and (self._is_cut or (self._has_eof and not slot.served.can_hurry))
+
+    def _end_wait(self, slot: _Slot) -> None:
+        """End the wait of a request, if it has any, because its client is most likely gone."""
+        if slot.is_done or not slot.served.is_waiting:
+            return
+        slot.call.hurry()
+        if slot.is_running and slot.task is not None and self._is_to_wait_no_more(slot):
+            slot.task.cancel()
 
     # --- answers out -------------------------------------------------------------------------------------------------
 
     def _send(self) -> None:
         """Pass on the answers whose turn it is, and go on reading."""
         assert self._transport is not None
-        while self._slots and self._slots[0].is_done and not self._is_write_paused:
-            slot = self._slots[0]
+        while self._begun and self._begun[0].is_done and not (self._is_write_paused or self._is_cut):
+            slot = self._begun[0]
+            if slot.is_failed:
+                self._end()
+                self._cut()
+                break
             if slot.parts is not None:
                 self._transport.writelines(slot.parts)
                 self._unsent_bytes += slot.call.held_bytes
@@ -339,27 +363,35 @@ class KafkaConnection(asyncio.Protocol):
             self._finish(slot)
         if not self._is_write_paused:
             self._release_unsent()
-        if self._is_ending:
-            if not self._slots:
-                self._transport.close()
-        else:
+        self._begin_next()
+        if not self._is_ending:
             self._take_requests()
+        elif self._is_cut or not (self._begun or self._queued):
+            self._transport.close()
+
+    def _cut(self) -> None:
+        """Answer nothing any more: finish the requests that are kept or have begun, and drop the others."""
+        self._is_cut = True
+        for slot in self._queued:
+            if not slot.is_kept:
+                self._let_go(slot)
+        self._queued = deque(slot for slot in self._queued if slot.is_kept)
+        for slot in list(self._begun):
+            if slot.is_done:
+                self._finish(slot)
+            else:
+                self._end_wait(slot)
+        self._begin_next()
 
     def _finish(self, slot: _Slot) -> None:
         """Forget a request that was answered, or whose client is gone."""
-        if slot in self._slots:
-            self._slots.remove(slot)
-        self._request_bytes -= slot.size_bytes
-        self._memory.release(slot.size_bytes)
+        self._begun.remove(slot)
         self._listening.node.broker.read_budget.release(slot.call.held_bytes)
-        slot.call.held_bytes = slot.size_bytes = 0
+        slot.call.held_bytes = 0
         slot.parts = None
-        slot.sent.set()
-        if self._last is slot:
-            self._last = None
 
     def _let_go(self, slot: _Slot) -> None:
-        """Release the memory of a request that is read and still waits for its answer."""
+        """Release the memory of a request that is not needed any more: it is done, or read and waits."""
         self._request_bytes -= slot.size_bytes
         self._memory.release(slot.size_bytes)
         slot.size_bytes = 0
@@ -383,10 +415,7 @@ class KafkaConnection(asyncio.Protocol):
 
     def check_time(self, now: float) -> None:
         """End the connection if it has been silent, or stalled, for too long."""
-        if self._has_eof and now - self._eof_at > LEFT_SECONDS and self._slots and self._slots[0].waits:
-            _log.debug("%s sends no more, and its request would wait: closed", _text(self._peer))
-            self.abort()
-        elif self._is_write_paused:
+        if self._is_write_paused:
             assert self._transport is not None
             left_bytes = self._transport.get_write_buffer_size()
             if left_bytes != self._stalled_bytes:
@@ -403,7 +432,7 @@ class KafkaConnection(asyncio.Protocol):
             if has_stopped or now - self._begun_at > patience + self._chunk_bytes / LEAST_BYTES_PER_SECOND:
                 _log.warning("%s has stopped in the middle of a request: closed", _text(self._peer))
                 self.abort()
-        elif not self._slots and now - self._active_at > (IDLE_SECONDS if self._has_asked else FIRST_REQUEST_SECONDS):
+        elif not self._begun and now - self._active_at > (IDLE_SECONDS if self._has_asked else FIRST_REQUEST_SECONDS):
             _log.debug("%s is idle: closed", _text(self._peer))
             self.abort()
 
@@ -421,7 +450,7 @@ class KafkaConnection(asyncio.Protocol):
         self._taken_bytes = 0
         if self._transport is not None:
             self._pause()
-            if not self._slots:
+            if not (self._begun or self._queued):
                 self._transport.close()
 
     def _pause(self) -> None:

@@ -1,7 +1,11 @@
 """The memory for requests of all Kafka connections: a connection reads a large request only when there is room.
 
-Memory is taken for a whole request before the request is read, in the order of arrival, so requests that are read in
-part never wait for each other. Small requests of a connection that has no other request in flight need no room: they
+Memory is taken for a whole request before the request is read, in the order of arrival. So a request that has arrived
+in part needs nothing more, and several of them never wait for each other: each arrives as a whole, or its connection
+ends because its client has stopped (`connection`). Either way its memory comes back, and the next in line is served. A
+request that has arrived waits for none that has not.
+
+Small requests of a connection that has no other request in flight need no room: they
 keep clients alive, and there are only as many of them as connections.
 """
 
@@ -11,8 +15,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-LEAST_BYTES: Final = 4096
-"""Memory that a request takes at least, however short it is."""
 SMALL_BYTES: Final = 16 * 1024
 """Maximum size of a request that needs no room."""
 

@@ -98,16 +98,18 @@ class KafkaListener:
                 connection.abort()
             else:
                 connection.stop()
-        if self._tasks and not failed:
-            await asyncio.wait(self._tasks, timeout=ANSWER_SECONDS)
+        end = asyncio.get_running_loop().time() + ANSWER_SECONDS
+        # Again and again, because a request begins when an earlier one is done.
+        while self._tasks and not failed and (left := end - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(self._tasks, timeout=left)
         if self._connections and not failed:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._all_closed.wait(), STOP_GRACE_SECONDS)
         for connection in list(self._connections):
             connection.abort()
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
             await asyncio.wait(self._tasks)
 
     # --- for connections ---------------------------------------------------------------------------------------------

@@ -1,21 +1,26 @@
-"""A client that has closed its side for sending still gets served whatever it sent whole."""
+"""A client that has closed its side for sending still gets served whatever it sent whole, but nothing waits for it."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.kafka_api import dispatch
+from logbroker.kafka_api.apis.table import TABLE
+from logbroker.kafka_api.call import Call, Served
 from logbroker.kafka_api.connection import MAX_REQUESTS, KafkaConnection
-from logbroker.kafka_wire.apis import API_VERSIONS, LIST_OFFSETS, PRODUCE
+from logbroker.kafka_wire.apis import API_VERSIONS, FETCH, LIST_OFFSETS, PRODUCE
 from logbroker.kafka_wire.messages.api_versions import ApiVersionsRequest
 from tests.kafka_api.raw_client import RawClient, batch_of, frame, produce_request
-from tests.kafka_api.test_apis import offsets_request
+from tests.kafka_api.samples import sample
+from tests.kafka_api.test_apis import fetch_request, offsets_request
 from tests.kafka_api.test_order import listening
 from tests.waiting import until
 
@@ -101,3 +106,52 @@ async def test_an_end_in_the_middle_of_a_request_ends_the_connection(tmp_path: P
         connection.data_received(b"\0\0\0\x0a\0")
         assert not connection.eof_received()
         connection.connection_lost(None)
+
+
+def long_fetch(topic: str) -> bytes:
+    return frame(FETCH, 12, fetch_request(12, topic, b"", 0, max_wait_ms=300_000, min_bytes=1))
+
+
+def test_a_fetch_that_waits_is_answered_at_the_end_of_the_requests(broker: EmbeddedBroker, topic: str) -> None:
+    with RawClient(broker.kafka_address) as client:
+        client.socket.sendall(long_fetch(topic) * 3 + asked(7))
+        client.socket.shutdown(socket.SHUT_WR)
+        for _ in range(3):
+            assert client.receive(FETCH, 12)[1].responses[0].partitions[0].error_code == 0
+        assert client.receive(API_VERSIONS, 4)[0] == 7
+        assert client.is_closed()
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+@pytest.mark.parametrize("served", [each for each in TABLE.values() if each.is_waiting], ids=lambda each: each.api.name)
+async def test_no_connection_is_kept_for_a_client_that_is_gone(
+    tmp_path: Path, served: Served, is_begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever waits, begun or not; a batch behind it is written."""
+    has_begun = asyncio.Event()
+
+    async def handle(call: Call, request: Any) -> Any:
+        has_begun.set()
+        if served.can_hurry:
+            return await served.handle(call, request)
+        return await asyncio.Event().wait()
+
+    monkeypatch.setattr(dispatch, "TABLE", {**TABLE, served.api.key: replace(served, handle=handle)})
+    version = served.versions[-1]
+    waits = long_fetch("t") if served.api is FETCH else frame(served.api, version, sample(served.api.request.kind))
+    batch = frame(PRODUCE, 9, produce_request("t", {0: batch_of(b"a")}, acks=0))
+    async with listening(tmp_path) as (listener, _), asyncio.timeout(30):
+        engine, free_bytes = listener.node.engine, listener.memory.free_bytes
+        topic = await engine.create_topic("t", 1, {})
+        connection, transport = KafkaConnection(listener), EagerTransport()
+        connection.connection_made(transport)
+        connection.data_received((b"" if is_begun else asked(0)) + waits + asked(1))
+        if is_begun:
+            await has_begun.wait()
+        connection.data_received(batch)
+        assert connection.eof_received(), "the transport stays open for the answers"
+        await transport.closed.wait()
+        connection.connection_lost(None)
+        while not engine.partition_facts(topic.id, 0).high_watermark or listener.memory.free_bytes < free_bytes:
+            await asyncio.sleep(0.01)
+    assert transport.answered() == ([] if is_begun else [0]) + ([1, 1] if served.can_hurry else [])

@@ -22,9 +22,10 @@ from logbroker.kafka_api.call import Call
 from logbroker.kafka_api.connection import KafkaConnection
 from logbroker.kafka_api.produce_parser import ProduceCall
 from logbroker.kafka_api.server import KafkaListener
-from logbroker.kafka_wire.apis import API_VERSIONS, INIT_PRODUCER_ID, PRODUCE
+from logbroker.kafka_wire.apis import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE
 from logbroker.kafka_wire.messages.api_versions import ApiVersionsRequest
 from logbroker.kafka_wire.messages.init_producer_id import InitProducerIdRequest
+from logbroker.kafka_wire.messages.metadata import MetadataRequest
 from tests.kafka_api.raw_client import RawClient, batch_of, frame, produce_request
 
 
@@ -49,7 +50,7 @@ class Hasty(KafkaConnection):
     """Planted: answers are sent as soon as they are there."""
 
     def _send(self) -> None:
-        self._slots = deque(sorted(self._slots, key=lambda slot: not slot.is_done))
+        self._begun = deque(sorted(self._begun, key=lambda slot: not slot.is_done))
         super()._send()
 
 
@@ -141,6 +142,19 @@ async def test_an_answer_before_the_append_is_seen(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(logbroker.kafka_api.apis.produce, "_outcomes", hasty)
     assert await is_answered_before_it_is_appended(tmp_path, 1)
+
+
+@pytest.mark.parametrize("fails_late", [False, True])
+def test_nothing_is_answered_behind_a_request_that_gets_no_answer(broker: EmbeddedBroker, fails_late: bool) -> None:
+    """Else the client would take the answer for that of another request."""
+    asked, bad = frame(API_VERSIONS, 4, ApiVersionsRequest(), 7), frame(METADATA, 12, MetadataRequest(topics=None))
+    bad = struct.pack(">i", len(bad) - 5) + bad[4:-1]
+    if fails_late:
+        bad = frame(PRODUCE, 9, produce_request("missing", {0: batch_of(b"a")}, acks=0))
+    with RawClient(broker.kafka_address) as client:
+        client.socket.sendall(asked + bad + asked * 3)
+        assert client.receive(API_VERSIONS, 4)[0] == 7
+        assert client.is_closed()
 
 
 def test_batches_in_one_packet_get_their_offsets_in_order(broker: EmbeddedBroker, topic: str) -> None:

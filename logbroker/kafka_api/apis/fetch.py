@@ -180,6 +180,7 @@ class _Fetch:
         wake, node = asyncio.Event(), self._call.node
         watch = self._engine.watch(wake.set)
         node.waits(wake)
+        self._call.wake = wake.set
         by_key = {reading.key: reading for reading in self._readings}
         try:
             for key in by_key:
@@ -188,7 +189,7 @@ class _Fetch:
             # Read again: records that came between the first read and the watch do not wake this call.
             await self._read(self._readings)
             async with asyncio.timeout(self._max_wait_seconds):
-                while not self._is_enough and not node.is_stopping:
+                while not (self._is_enough or node.is_stopping or self._call.is_hurried):
                     await wake.wait()
                     wake.clear()
                     await self._read([by_key[key] for key in watch.moved()])
@@ -267,4 +268,4 @@ class _Fetch:
             answer.diverging_epoch = FetchResponseEpochEndOffset(epoch=ends[0], end_offset=ends[1])
 
 
-SERVED = served(FETCH, 4, 18, _handle, is_waiting=True)
+SERVED = served(FETCH, 4, 18, _handle, is_waiting=True, can_hurry=True)
