@@ -108,6 +108,8 @@ def produce(
       logbroker produce flights --format csv --key-column tailnum < flights.csv
       logbroker produce alerts --format csv --priority-column severity < alerts.csv
       logbroker consume old --until-end --format json | logbroker produce new --format json
+      echo '{"key": "order-7", "value": "paid", "headers": [{"key": "trace", "value": "17"}]}' |
+        logbroker produce orders --format json
     """
     for option, value, needed in (
         ("--key-separator", key_separator, "lines"),

@@ -231,11 +231,12 @@ def replace(
     key and, unless --header is given, the headers of the old one. With --header, it has only the headers that are given
     and the header that holds the ordering key, if the group has one.
 
-    `logbroker queue explain` shows the record that workers get, before and after.
+    `logbroker queue explain` shows the record that workers get, before and after. Standard input is taken byte for
+    byte, with the line feed at its end.
 
     \b
     Examples:
-      logbroker queue explain billing customer-7 --json | jq -r .record.value > mended.json
+      logbroker queue explain billing customer-7 --json | jq -j .record.value > mended.json
       logbroker queue replace billing customer-7 --value '{"amount": 12}'
       logbroker queue replace billing customer-7 < mended.json
       logbroker queue replace billing customer-7 --header tenant=acme --header trace=17 < mended.json
