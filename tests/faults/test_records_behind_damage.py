@@ -50,7 +50,7 @@ def _have_looked_often(lanes: list[LaneDescription]) -> bool:
 @pytest.mark.parametrize("on_exhausted", ["block", "dead-letter"])
 @pytest.mark.parametrize("ordering", ["key", "none"])
 def test_records_behind_damage_wait_and_fail_no_attempt(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], ordering: str, on_exhausted: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], ordering: str, on_exhausted: str
 ) -> None:
     data_dir = in_directory(tmp_path)
     settings = QueueSettings(
@@ -96,7 +96,7 @@ def test_records_behind_damage_wait_and_fail_no_attempt(
         described = queues.describe_queue(GROUP)
         assert described.counts.nacked == 0
         assert re.search(pattern, str(described.partitions[0].error))
-        queue = Queue(served.address, capsys)
+        queue = Queue(served.address, capfd)
         assert re.search(pattern, queue("work", GROUP, "--exec", "true", "--until-end", exit_code=1))
         if ordering == "key":
             shown = queue("explain", GROUP, KEYS[0].decode())

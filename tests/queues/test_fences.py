@@ -3,6 +3,7 @@ groups, topics, the broker, its metadata and its clock."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +16,13 @@ import pytest
 from logbroker.broker.local_engine import lifetime
 from logbroker.broker.local_engine.state_store import state_key
 from logbroker.engine import Append, Appended
-from logbroker.errors import LeaseLostError, LogbrokerError, PartitionOfflineError, UnknownGroupError
+from logbroker.errors import (
+    LeaseLostError,
+    LogbrokerError,
+    OverloadedError,
+    PartitionOfflineError,
+    UnknownGroupError,
+)
 from logbroker.queues import group as queue_group
 from logbroker.queues import registry as queue_groups
 from logbroker.queues.delivery.worker_stream import WorkerLink
@@ -145,7 +152,12 @@ class Fences:
     async def append(self, count: int) -> None:
         """Records of keys of their own; no clock stamps them but the test's."""
         new = [NewRecord(value=b"v", key=b"%x" % self.chance.getrandbits(64), timestamp_ms=1) for _ in range(count)]
-        [result] = await self.opened.engine.append([Append(self.opened.engine.topic("t").id, 0, encode_batch(new))])
+        append = Append(self.opened.engine.topic("t").id, 0, encode_batch(new))
+        async with asyncio.timeout(30):
+            [result] = await self.opened.engine.append([append])
+            while isinstance(result, OverloadedError):  # A kill took the index, and a thread makes it anew.
+                await asyncio.sleep(0.01)
+                [result] = await self.opened.engine.append([append])
         assert isinstance(result, Appended), result
 
     async def open_session(self, name: str) -> None:
