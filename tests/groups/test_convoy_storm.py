@@ -17,7 +17,7 @@ from tests.groups.group_plants import CONVOY_PLANTS
 from tests.groups.storm import CONVOYS, run
 from tests.storm import hunt
 
-TRIES: Final = 8
+TRIES: Final = 16
 SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
     "convoy_commits_ahead": ({"chances": {"kill": 1.0}, "events": 3, "members": 3}, Kind.COMMIT_AHEAD),
     "convoy_text_cut_off": ({"chances": {"kill": 1.0}, "events": 3, "members": 3}, Kind.FORGOTTEN),
