@@ -641,7 +641,7 @@ class ConsumerCore(Droppable):
             self._hold_unless_read(open_one)
 
     def _hold_unless_read(self, assigned: Assigned) -> None:
-        """Hold a partition that a bounded loop does not read any further, because records behind its end have arrived.
+        """Hold a partition that a bounded loop has finished, if records behind its end have arrived.
 
         A partition of which everything was read is still fetched, because the broker has to report the ends of its next
         generations, and other partitions of the topic wait for these reports.

@@ -124,7 +124,7 @@ class MergedReader:
         """Begin at the positions of the consumer, without the records that were read and not handed out."""
         self._count_handed_out()
         self._resequencer.restart(self._handed_out)
-        self.released, self._reading = [], None
+        self._reading = None
         self._waiting, self._full = {}, {}
         for number, assigned in self._of.items():
             if assigned.version != self._versions[number]:
@@ -134,8 +134,9 @@ class MergedReader:
                 self._versions[number] = assigned.version
 
     def _count_handed_out(self) -> None:
-        """Note which records of `released` were handed out. The others stay there, in a new list."""
-        handed_out, rest = self.released[: self.taken], self.released[self.taken :]
+        """Note which records of `released` were handed out. After a `stop`, or in `begin`, there are others: they are
+        read again."""
+        handed_out = self.released[: self.taken]
         last = {record.partition: record.offset for record in handed_out}
         delivered = self._delivered | {number: offset + 1 for number, offset in last.items()}
         waiting = self._waiting.copy()
@@ -143,7 +144,7 @@ class MergedReader:
             waiting[number] -= count
         count = self._handed_out + len(handed_out)
         # A signal handler can raise an exception only at calls and jumps, so all five are assigned or none.
-        self._delivered, self._waiting, self.released, self.taken, self._handed_out = delivered, waiting, rest, 0, count
+        self._delivered, self._waiting, self.released, self.taken, self._handed_out = delivered, waiting, [], 0, count
         for number, offset in last.items():
             self._forget_known(number, offset)
 

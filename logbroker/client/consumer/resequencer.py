@@ -271,7 +271,8 @@ class Resequencer(Generic[R]):
             return 0
         count = len(found.records)
         self._forget(found)
-        self._find_heads()
+        if count:
+            self._find_heads()
         self.expect(source, self._now)
         return count
 
