@@ -14,10 +14,12 @@ import pytest
 import logbroker.kafka_api.apis.produce
 import logbroker.kafka_api.server
 from logbroker.broker.serving import serve
+from logbroker.client.sync import Admin
 from logbroker.config import BrokerConfig
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.engine import Append, Appended
 from logbroker.errors import LogbrokerError
+from logbroker.kafka_api.apis.produce import APPENDS_AT_ONCE
 from logbroker.kafka_api.call import Call
 from logbroker.kafka_api.connection import KafkaConnection
 from logbroker.kafka_api.produce_parser import ProduceCall
@@ -179,3 +181,19 @@ def test_batches_in_one_packet_get_their_offsets_in_order(broker: EmbeddedBroker
         answers = [client.receive(PRODUCE, 9) for _ in range(count)]
     found = [(sent, answer.responses[0].partition_responses[0]) for sent, answer in answers]
     assert [(sent, each.error_code, each.base_offset) for sent, each in found] == [(n, 0, n) for n in range(count)]
+
+
+def test_no_batch_overtakes_one_that_an_earlier_request_appends_last(broker: EmbeddedBroker, topic: str) -> None:
+    """A request of many batches gives way to others on its way."""
+    partitions = 4 * APPENDS_AT_ONCE
+    with Admin(broker.address) as admin:
+        admin.alter_topic(topic, partitions=partitions)
+    first = {number: batch_of(b"first") for number in reversed(range(partitions))}
+    with RawClient(broker.kafka_address) as client:
+        requests = [produce_request(topic, first), produce_request(topic, {0: batch_of(b"second")})]
+        client.socket.sendall(b"".join(frame(PRODUCE, 9, request, number) for number, request in enumerate(requests)))
+        answers = [client.receive(PRODUCE, 9) for _ in requests]
+    offsets = [
+        each.base_offset for _, answer in answers for each in answer.responses[0].partition_responses if not each.index
+    ]
+    assert offsets == [0, 1]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from logbroker.client.convoy.track import Entry, LooseTrack
 from logbroker.client.sync import Consumer, Convoy, QueueAdmin, QueueSettings, Record, Worker, WorkerDelivery
 from logbroker.errors import InvalidRequestError
 from tests.client.convoy.convoy_helpers import DEADLINE_SECONDS, create, stored
@@ -163,6 +164,30 @@ def test_a_worker_feeds_threads(address: str, topic: str) -> None:
         run_until(convoy, handle, lambda: convoy.counts().done == 100)
     book.check_order()
     assert len(set(seen)) > 1
+
+
+def test_a_record_that_ends_while_another_thread_looks_is_noted_by_that_one() -> None:
+    """Its own thread finds the look taken, and waits for a record: nobody else would look again."""
+    convoy = Convoy(iter(()))
+    first, late = (Entry(LooseTrack(None), number, b"k", None, 0) for number in range(2))
+
+    class Look:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+            self.late = [late]
+
+        def acquire(self, *, blocking: bool) -> bool:
+            return self.lock.acquire(blocking=blocking)
+
+        def release(self) -> None:
+            convoy._ended.extend(self.late)
+            self.late = []
+            self.lock.release()
+
+    convoy._looking = Look()  # type: ignore[assignment]
+    convoy._ended.append(first)
+    assert convoy._look() is None
+    assert not convoy._ended
 
 
 def test_what_a_signal_interrupts_on_its_way_into_a_convoy_comes_again(
