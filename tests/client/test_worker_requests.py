@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from logbroker.client.transport.connection import Connection
+from logbroker.client.worker.delivery_batch import HELD
 from logbroker.client.worker.leased_record import WorkerDelivery
+from logbroker.client.worker.settlements import ACK, Settlements
 from logbroker.client.worker.worker_connection import WorkerConnection, WorkerOptions
 from logbroker.v1 import queues_pb2
 from tests.client.in_flight_by_hand import NOW, Worker, acks
@@ -76,3 +80,12 @@ async def test_a_settlement_brings_credit_only_when_it_is_worth_a_message() -> N
     assert rest is not None
     assert few.add_credit + rest.add_credit == 10
     assert worker.in_flight.take(worker.in_flight.buffer, NOW) is None
+
+
+def test_a_settlement_has_a_bounded_number_of_deliveries() -> None:
+    count = 12_000
+    settlements = Settlements(SimpleNamespace(in_hand=count))  # type: ignore[arg-type]
+    batch = SimpleNamespace(states=[HELD] * count)
+    for index in range(count):
+        settlements.say(SimpleNamespace(batch=batch, index=index, outputs=None), ACK)
+    assert [len(each.deliveries) for each in settlements.unfinished()] == [5000, 5000, 2000]
