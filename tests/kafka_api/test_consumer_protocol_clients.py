@@ -11,7 +11,7 @@ import pytest
 import logbroker
 from logbroker.client.sync import Admin, Consumer
 from logbroker.embedded_broker import EmbeddedBroker
-from tests.kafka_api.group_checks import CommitWatch, Handled, Member, Members, check_handled
+from tests.kafka_api.group_checks import Handled, Members, check_handled
 from tests.kafka_api.group_member import CONSUMER_PROTOCOL
 from tests.kafka_api.test_group_clients import (
     GROUP,
@@ -19,6 +19,7 @@ from tests.kafka_api.test_group_clients import (
     SECONDS,
     committed,
     ends,
+    outlive_two_kills,
     send,
     until_settled,
     until_shared_by,
@@ -99,56 +100,7 @@ def test_a_static_member_comes_back_to_its_partitions(broker: EmbeddedBroker, tm
 
 @pytest.mark.prove
 def test_a_broker_that_is_killed_loses_no_offset_and_no_record(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    watch, is_over = CommitWatch(GROUP), threading.Event()
-    failures: list[BaseException] = []
-    sent: set[bytes] = set()
-
-    def produce() -> None:
-        try:
-            for number in range(1000):
-                if is_over.is_set():
-                    return
-                sent.update(send(broker, 10, f"{number}"))
-                is_over.wait(0.01)
-        except BaseException as error:
-            failures.append(error)
-
-    def grown(member: Member) -> None:
-        """Wait until a member handles further records."""
-        before = len(member.handled())
-
-        def has_grown() -> bool:
-            watch.look(broker.address)
-            return len(member.handled()) > before
-
-        until(has_grown, SECONDS)
-
-    with members_of(broker, tmp_path) as members:
-        first, second = members.start(), members.start()
-        before = until_settled(broker, members, 2)
-        sent |= members.values()
-        thread = threading.Thread(target=produce)
-        thread.start()
-        try:
-            for _ in range(2):
-                grown(first)
-                grown(second)
-                broker.kill()
-                broker.start()
-                watch.look(broker.address)
-            grown(first)
-            grown(second)
-            with Admin(broker.address) as admin:
-                after = admin.describe_group(GROUP)
-            assert {each.id: each.epoch for each in after.members} == {each.id: each.epoch for each in before.members}
-            assert after.epoch == before.epoch
-        finally:
-            is_over.set()
-            thread.join()
-        assert failures == []
-        until(lambda: members.values() >= sent, SECONDS)
-        check_handled(members.handled(), sent)
-        until(lambda: watch.look(broker.address) and committed(broker) == ends(broker), SECONDS)
+    outlive_two_kills(broker, members_of(broker, tmp_path))
 
 
 def share_with_grpc(broker: EmbeddedBroker, members: Members) -> None:
