@@ -44,6 +44,8 @@ class PartitionMachine(RuleBasedStateMachine):
         self.synced = 0
         """So many of the batches are synced for certain."""
         self.start_offset = 0
+        self.synced_path = ""
+        """The file that had the end of what was synced at the last deletion: it stays until the next one."""
         self.rebooted = False
         """Whether the stored checkpoint is of an earlier boot."""
         self.groups = 0
@@ -224,6 +226,7 @@ class PartitionMachine(RuleBasedStateMachine):
         assert checkpoint is not None
         checkpoint.log_start_offset = start_offset
         self.partition.stored = msgspec.msgpack.encode(checkpoint)
+        self.synced_path = self.batches[self.synced - 1].path if self.synced else ""
         log.remove_files(log.advance_log_start(start_offset))
         self.start_offset = start_offset
 
@@ -334,6 +337,7 @@ class PartitionMachine(RuleBasedStateMachine):
         # The file of a segment stays until all of it is below the log start.
         paths = {batch.path for batch in self.batches if batch.next_offset > self.start_offset}
         paths |= {segment.log_path for segment in log._view.segments[-1:]}
+        paths |= {each.log_path for each in log._view.segments if each.log_path == self.synced_path}
         on_disk = [batch for batch in self.batches if batch.path in paths]
         assert log.size_bytes == sum(len(batch.batch) for batch in on_disk)
 
