@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-_BREATHE: Final = 32
-"""After this many deliveries without a wait, the event loop gets a turn, in which it sends settlements."""
+_TURN_SECONDS: Final = 0.0005
+"""After this time without a wait, the event loop gets a turn, in which it sends settlements."""
 _HELD_UP_SECONDS: Final = 0.01
 """If a program has held up the event loop for this long, over one delivery or several, the loop gets a pause."""
 _PAUSE_SECONDS: Final = 0.001
@@ -58,21 +58,23 @@ class _LoopTurns:
     Without these turns, no settlement is sent, no lease is extended, and no answer is read.
     """
 
-    __slots__ = ("_loop", "_since", "_taken", "_turned_at")
+    __slots__ = ("_loop", "_since", "_turned_at", "due_at")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._taken = 0
         self.begin()
 
     def begin(self) -> None:
         """Note that the event loop has just had a turn."""
         self._since = monotonic()
         self._turned_at = 0.0
+        self.due_at = self._since + _TURN_SECONDS
+        """The time from which a loop pauses after a delivery; in monotonic seconds."""
         self._loop.call_soon(self._turned)
 
     def _turned(self) -> None:
         self._turned_at = monotonic()
+        self.due_at = 0.0
 
     async def after(self, waiting: Awaitable[_T]) -> _T:
         """Await something, and note that the event loop had its turns during this wait. The code that runs next may
@@ -81,16 +83,16 @@ class _LoopTurns:
         self.begin()
         return outcome
 
-    def pause_seconds(self, now: float) -> float | None:
-        """Return how long to sleep after a delivery, or None for no sleep."""
-        self._taken += 1
+    async def pause(self, now: float) -> None:
+        """Give the event loop a turn after a delivery, unless it has had one in the meantime."""
         held_up_seconds = (self._turned_at or now) - self._since
         if held_up_seconds > _HELD_UP_SECONDS:
             # One turn is too few: to send settlements and extensions, and to read the answers, takes several.
-            return min(max(_PAUSE_SECONDS, held_up_seconds * _PAUSE_SHARE), _LONGEST_PAUSE_SECONDS)
-        if self._turned_at:
-            self.begin()
-        return None if self._taken % _BREATHE else 0.0
+            pause_seconds = max(_PAUSE_SECONDS, held_up_seconds * _PAUSE_SHARE)
+            await asyncio.sleep(min(pause_seconds, _LONGEST_PAUSE_SECONDS))
+        elif not self._turned_at:
+            await asyncio.sleep(0)
+        self.begin()
 
 
 @checks_arguments()
@@ -159,19 +161,18 @@ class Worker(Droppable):
     async def _deliveries(self) -> AsyncGenerator[WorkerDelivery, None]:
         core = self._core
         await core.start(core.prefetch or DEFAULT_PREFETCH)
-        buffer = core.in_flight.buffer
+        buffer, take = core.in_flight.buffer, core.in_flight.take
         turns = _LoopTurns()
         now = monotonic()
         while not core.stopping:
             # A delivery is usually available at once. A coroutine for each would cost more than everything else.
-            delivery = core.take(buffer, now) or await turns.after(next_delivery(core, buffer))
+            delivery = take(buffer, now) or await turns.after(next_delivery(core, buffer))
             if delivery is None:
                 return
             yield delivery
             now = monotonic()
-            if (pause_seconds := turns.pause_seconds(now)) is not None:
-                await asyncio.sleep(pause_seconds)
-                turns.begin()
+            if now >= turns.due_at:
+                await turns.pause(now)
                 now = monotonic()
 
     async def batches(
@@ -195,8 +196,7 @@ class Worker(Droppable):
             deliveries = WorkerDeliveries((delivery,))
             core.take_more(deliveries, max_records, max_bytes)
             yield deliveries
-            await asyncio.sleep(turns.pause_seconds(monotonic()) or 0)
-            turns.begin()
+            await turns.pause(monotonic())
 
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
         """Call `handler` with each delivery, `concurrency` at once, until `stop` or cancellation.
@@ -236,9 +236,8 @@ class Worker(Droppable):
                 raise
             core.told(delivery, failure)
             await slots.outlive_handler()
-            if (pause_seconds := turns.pause_seconds(monotonic())) is not None:
-                await asyncio.sleep(pause_seconds)
-                turns.begin()
+            if (now := monotonic()) >= turns.due_at:
+                await turns.pause(now)
 
     def session(
         self,
@@ -464,9 +463,8 @@ class Session:
                             return
             session.handed_out(delivery)
             yield delivery
-            if (pause_seconds := turns.pause_seconds(monotonic())) is not None:
-                await asyncio.sleep(pause_seconds)
-                turns.begin()
+            if (now := monotonic()) >= turns.due_at:
+                await turns.pause(now)
 
     async def open(self) -> None:
         """Wait for the session; `async with` calls this. Raises SessionHeldError, NoFreeSessionError, or the error that
