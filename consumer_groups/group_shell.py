@@ -125,9 +125,14 @@ class GroupShell(Generic[M]):
     # --- the group ---
 
     @property
+    def is_storing(self) -> bool:
+        """Whether changes are on their way to the store. `settle` waits for them, and for nothing else."""
+        return self._commits.is_running
+
+    @property
     def is_active(self) -> bool:
         """Whether the group has members, or offsets that may be on their way to the store."""
-        return bool(len(self.machine)) or self._commits.is_running
+        return bool(len(self.machine)) or self.is_storing
 
     def drop_topics(self, topic_ids: Set[TopicId]) -> None:
         """Drop the offsets of topics that do not exist any more."""

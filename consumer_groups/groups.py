@@ -264,7 +264,8 @@ class Groups:
 
     async def _group_of_type(self, group_id: str, kind: type[_G]) -> _G:
         """Return the group, as one for this kind of members (`Coordinator` or `ClassicCoordinator`). A group of the
-        other kind that has no members is changed to this kind, and keeps its offsets.
+        other kind that has no members is changed to this kind, and keeps its offsets. A classic client that has only
+        been given a member id is no member.
 
         Raises WrongGroupTypeError, or the errors of a new group.
         """
@@ -277,7 +278,7 @@ class Groups:
                     f"group {group_id} has members of the other protocol ({len(found.machine)}): stop them first, or"
                     " choose another id"
                 )
-            if not found.is_active:
+            if not found.is_storing:
                 break
             await found.settle()
         # Nothing runs, so nothing can come between these steps.

@@ -12,10 +12,12 @@ import pytest
 from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.classic.classic_coordinator import ClassicCoordinator
-from logbroker.consumer_groups.classic.errors import CoordinatorStoppingError
+from logbroker.consumer_groups.classic.errors import CoordinatorStoppingError, MemberIdRequiredError
 from logbroker.consumer_groups.classic.messages import ClassicJoin, ClassicJoined
 from logbroker.consumer_groups.coordinator import Coordinator
+from logbroker.consumer_groups.group_shell import GroupShell
 from logbroker.consumer_groups.groups import Groups
+from logbroker.consumer_groups.heartbeats.messages import JOINING, MemberHeartbeat
 from logbroker.consumer_groups.membership import MemberMessage
 from logbroker.consumer_groups.messages import Join
 from logbroker.consumer_groups.offsets import TopicCommit
@@ -240,3 +242,30 @@ async def test_a_join_that_is_refused_does_not_change_the_type(fields: dict[str,
     with pytest.raises(LogbrokerError):
         await groups.join_classic("new", classic_join(**fields))
     assert not groups.has("new")
+
+
+@pytest.mark.parametrize("other", ["gRPC", "heartbeats"])
+async def test_a_client_that_was_only_given_an_id_holds_up_nobody(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A classic client dies between its two joins, and a member of the other protocol comes."""
+    settle, settled = GroupShell.settle, 0
+
+    async def counted(self: GroupShell[Any]) -> None:
+        nonlocal settled
+        settled += 1
+        assert settled < 100, "the group is asked again and again, and the event loop never gets a turn"
+        await settle(self)
+
+    monkeypatch.setattr(GroupShell, "settle", counted)
+    groups = await opened(MemoryStore())
+    with pytest.raises(MemberIdRequiredError) as given:
+        await groups.join_classic("g", classic_join(requires_known_id=True))
+    if other == "gRPC":
+        await groups.join("g", Join(member_id="grpc", incarnation=1), Quiet())
+    else:
+        beat = MemberHeartbeat(
+            member_id="beating", epoch=JOINING, rebalance_timeout_ms=1000, topics=("t",), owned=frozenset()
+        )
+        assert (await groups.heartbeat("g", beat)).epoch == 1
+    assert isinstance(groups.group("g"), Coordinator)
+    with pytest.raises(WrongGroupTypeError):
+        await groups.join_classic("g", classic_join(member_id=given.value.member_id))
