@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from logbroker.cli.common import terminal
-from logbroker.cli.common.arguments import NameType, Whole
+from logbroker.cli.common.arguments import OFFSET, NameType, Whole
 from logbroker.cli.common.clients import CommandAdmin
 from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import broker_option, json_option, number_option, yes_option
@@ -212,7 +212,7 @@ def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
 @number_option("--partition", kind=Whole(0), help="Partition whose records are deleted; without it, all partitions.")
 @number_option(
     "--before",
-    kind=Whole(0),
+    kind=OFFSET,
     help="Delete the records below this offset, which needs --partition; without it, all records.",
 )
 @yes_option

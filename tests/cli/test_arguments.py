@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import subprocess
 import uuid
@@ -13,6 +14,7 @@ from pathlib import Path
 import click
 import pytest
 
+from logbroker.cli.common.arguments import Whole
 from logbroker.cli.main import run
 from logbroker.client.sync import Admin, Producer, QueueAdmin
 from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of
@@ -113,6 +115,21 @@ def test_a_default_is_within_its_own_bounds(each: Parameter) -> None:
     default = each.parameter.get_default(context)
     if isinstance(default, int | float | str | tuple):
         each.parameter.type_cast_value(context, default)
+
+
+_IS_OFFSET = re.compile("(first|below this) offset", re.IGNORECASE)
+
+
+def test_every_offset_can_be_named() -> None:
+    """Offsets are 64 bits wide; a number that need not fit there has 32."""
+    named = [
+        each
+        for each in NUMBERS
+        if isinstance(each.parameter.type, Whole) and _IS_OFFSET.search(getattr(each.parameter, "help", None) or "")
+    ]
+    assert {"segment dump --from", "topic delete-records --before"} <= set(map(str, named))
+    for each in named:
+        assert each.parameter.type.convert(str(2**63 - 1), each.parameter, None) == 2**63 - 1, each
 
 
 @pytest.mark.parametrize("each", TEXTS, ids=str)
