@@ -142,7 +142,9 @@ class NotOwnerError(LogbrokerError):
 
     code = Code.FAILED_PRECONDITION
     reason = "NOT_OWNER"
-    kafka_code = 113
+    # Clients repeat a commit that is refused as STALE_MEMBER_EPOCH, and this one would be refused each time. Kafka has no
+    # such error: it does not ask who holds a partition.
+    kafka_code = 3
 
 
 class OffsetGoesBackError(LogbrokerError):

@@ -31,7 +31,7 @@ from tests.kafka_api.raw_client import RawClient
 from tests.kafka_api.test_groups import RawMember
 from tests.waiting import until
 
-GROUP_NOT_FOUND, INCONSISTENT_PROTOCOL, UNKNOWN_MEMBER, INVALID_REQUEST = 69, 23, 25, 42
+GROUP_NOT_FOUND, INCONSISTENT_PROTOCOL, UNKNOWN_MEMBER, INVALID_REQUEST, UNKNOWN_TOPIC = 69, 23, 25, 42, 3
 GROUP_FULL, FENCED_INSTANCE, SUBSCRIBED = 81, 82, 86
 FENCED_EPOCH, UNRELEASED_INSTANCE, UNSUPPORTED_ASSIGNOR, STALE_EPOCH, INVALID_REGEX = 110, 111, 112, 113, 128
 MAX_MEMBERS = 3
@@ -227,7 +227,7 @@ def test_a_partition_moves_when_its_owner_has_given_it_up(scene: Scene) -> None:
     answer = first.tell()
     assert answer.member_epoch > old_epoch
     assert answer.assignment is None, "it was told what it keeps"
-    assert first.commit(revoked, 6) == STALE_EPOCH
+    assert first.commit(revoked, 6) == UNKNOWN_TOPIC
     until(lambda: second.tell().assignment is not None)
     assert sorted([*first.partitions, *second.partitions]) == [0, 1, 2, 3]
     assert second.fetch().error_code == 0
@@ -324,7 +324,7 @@ def test_a_commit_needs_the_epoch_of_the_member_and_its_partitions(scene: Scene)
     assert (found.error_code, found.topics[0].partitions[0].committed_offset) == (0, 3)
     member.tell(subscribed_topic_names=[])
     member.tell()
-    assert member.commit(0, 4) == STALE_EPOCH, "it has the epoch, but not the partition"
+    assert member.commit(0, 4) == UNKNOWN_TOPIC, "it has the epoch, but not the partition"
     assert member.fetch().topics[0].partitions[0].committed_offset == 3
 
 
@@ -551,7 +551,7 @@ def test_members_of_both_kinds_share_a_group(scene: Scene) -> None:
             found = {each.id: each for each in admin.describe_group(scene.group).members}
         assert found["kafka"].client_name == "raw (127.0.0.1)"
         assert {each.partition for each in found["kafka"].owned} == set(member.partitions)
-        assert member.commit(consumer.assignment()[0].partition, 1) == STALE_EPOCH, "the other one has it"
+        assert member.commit(consumer.assignment()[0].partition, 1) == UNKNOWN_TOPIC, "the other one has it"
         stolen = next(each for each in found if each != "kafka")
         thief = scene.member(stolen)
         assert thief.ask(member_epoch=found[stolen].epoch).error_code == UNKNOWN_MEMBER

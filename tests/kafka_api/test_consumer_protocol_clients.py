@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 import logbroker
@@ -78,6 +79,37 @@ def test_a_group_resumes_where_it_has_committed(broker: EmbeddedBroker, tmp_path
         until(lambda: {each.value for each in second.handled()} >= after, SECONDS)
         assert {each.value for each in second.handled()} == after
         second.leave()
+
+
+@pytest.mark.prove
+def test_a_topic_that_is_created_again_is_read(broker: EmbeddedBroker) -> None:
+    """The client commits for the old topic by its name, which is that of the new one, before it takes the new one."""
+    settings = {
+        "bootstrap.servers": broker.kafka_address,
+        "group.id": GROUP,
+        "group.protocol": "consumer",
+        "auto.offset.reset": "earliest",
+        "topic.metadata.refresh.interval.ms": 500,
+    }
+    consumer = confluent_kafka.Consumer(settings)
+
+    def is_read(sent: set[bytes]) -> bool:
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            sent.discard(message.value())
+        return not sent
+
+    try:
+        consumer.subscribe(["t"])
+        before = send(broker, 40, "before")
+        until(lambda: is_read(before), SECONDS)
+        with Admin(broker.address) as admin:
+            admin.delete_topic("t")
+            admin.create_topic("t", partitions=4)
+        after = send(broker, 40, "after")
+        until(lambda: is_read(after), SECONDS / 2)  # A client that goes on trying gives up after 45 s.
+    finally:
+        consumer.close()
 
 
 @pytest.mark.prove
