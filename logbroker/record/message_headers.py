@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from logbroker.errors import InvalidRequestError, quoted
@@ -40,15 +41,25 @@ _PRIORITIES: Final[dict[bytes | None, int]] = {
 _STATED: Final[tuple[tuple[tuple[str, bytes | None], ...], ...]] = tuple(((PRIORITY, text),) for text in _PRIORITIES)
 """The headers that state a priority and nothing else, by priority."""
 
-_MAX_DIGITS: Final = 15
-"""Maximum number of digits of a time, enough until the year 33658."""
+_MAX_DIGITS: Final = 100
+"""Maximum number of digits of a number in a header, of which most may be zeros in front."""
+_NUMBER: Final = re.compile(rb"-?[0-9]{1,%d}" % _MAX_DIGITS)
+_LATEST_MS: Final = 10**15
+"""The year 33658, which stands for all later times."""
+
+
+def header_number(value: bytes | None) -> int | None:
+    """Return the number that a header holds in ASCII decimal, or None if it holds none. It may begin with zeros or a
+    minus sign, and has up to 100 digits."""
+    return int(value) if value and _NUMBER.fullmatch(value) else None
 
 
 def not_before_ms(headers: Headers) -> int | None:
     """Return the time of a record's last not-before header, or None if there is none or it is invalid."""
     for name, value in reversed(headers):
         if name == NOT_BEFORE:
-            return int(value) if value and len(value) <= _MAX_DIGITS and value.isdigit() else None
+            number = header_number(value)
+            return None if number is None or number < 0 else min(number, _LATEST_MS)
     return None
 
 

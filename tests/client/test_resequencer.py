@@ -397,7 +397,9 @@ def record(**of: Any) -> Record:
     [
         ("timestamp", [{"timestamp_ms": 7}, {"timestamp_ms": 3}], [1, 0]),
         ("n", [{"headers": [("n", b"7"), ("n", b"12")]}, {"headers": [("n", b"3")]}], [1, 0]),
-        ("n", [{"headers": [("n", b"-7")]}, {"headers": [("n", b"3")]}], [0, 1]),  # Without a number: the lowest.
+        ("n", [{"headers": [("n", b"7.5")]}, {"headers": [("n", b"3")]}], [0, 1]),  # Without a number: the lowest.
+        ("n", [{"headers": [("n", b"%020d" % 7)]}, {"headers": [("n", b"%030d" % 3)]}], [1, 0]),
+        ("n", [{"headers": [("n", b"3")]}, {"headers": [("n", b"-7")]}], [1, 0]),
         ("n", [{"headers": [("n", b"7")]}, {"headers": [("n", None)]}], [1, 0]),
         (lambda record: 0.5 if record.timestamp_ms else 1, [{}, {"timestamp_ms": 3}], [1, 0]),
     ],

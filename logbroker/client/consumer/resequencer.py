@@ -33,6 +33,7 @@ from typing import Any, Final, Generic, TypeVar
 from logbroker.client.runtime.arguments import MAX_INT, check_bounds, check_seconds, checks_arguments
 from logbroker.client.runtime.handlers import SIGNALS, check_plain, let_out
 from logbroker.errors import InvalidRequestError, quoted
+from logbroker.record.message_headers import header_number
 
 R = TypeVar("R")
 
@@ -48,7 +49,6 @@ DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
 TAKEN_LOWEST: Final = 1000
 """Maximum number of records that `take` returns by default."""
 
-_MAX_DIGITS: Final = 19
 _LOWEST: Final = -math.inf
 """The sequence of the first record of a source, if that record has none."""
 _END: Final = (math.inf, math.inf)
@@ -66,8 +66,7 @@ def sequence_function(by: SequenceOf) -> Callable[[Any], Sequence | None]:
         name = by
 
         def in_header(record: Any) -> int | None:
-            value = record.header(name)
-            return int(value) if value and len(value) <= _MAX_DIGITS and value.isdigit() else None
+            return header_number(record.header(name))
 
         return in_header
     if not callable(by):
