@@ -142,8 +142,8 @@ class NotOwnerError(LogbrokerError):
 
     code = Code.FAILED_PRECONDITION
     reason = "NOT_OWNER"
-    # Clients repeat a commit that is refused as STALE_MEMBER_EPOCH, and this one would be refused each time. Kafka has no
-    # such error: it does not ask who holds a partition.
+    # Clients repeat a commit that is refused as STALE_MEMBER_EPOCH, and this one would be refused each time. Kafka has
+    # no such error: it does not ask who holds a partition.
     kafka_code = 3
 
 
