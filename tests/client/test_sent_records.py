@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logbroker.client.transport.metadata import TopicInfo
-from logbroker.client.worker.sent_records import MAX_OUTPUT_HEADERS, MAX_OUTPUT_RECORDS, MAX_PLACES
+from logbroker.client.worker.sent_records import MAX_OUTPUT_HEADERS, MAX_OUTPUT_RECORDS, MAX_RUNS
 from logbroker.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -21,6 +21,7 @@ from logbroker.errors import (
 from logbroker.grpc_api.queues.outputs import MAX_OUTPUTS
 from logbroker.grpc_api.request_parsing import request_parser
 from logbroker.queues.outputs.preparation import MAX_OUTPUT_BYTES
+from logbroker.record.codec import decode_batch
 from logbroker.types import TopicId
 from logbroker.v1 import queues_pb2
 from tests.client.in_flight_by_hand import NOW, Worker, acks, extensions
@@ -127,14 +128,15 @@ async def all_readable(worker: Worker) -> None:
 
 @pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("routed", [False, True], ids=["plain", "routed"])
-@pytest.mark.parametrize("what", ["records", "headers", "partitions", "topics"])
+@pytest.mark.parametrize("what", ["records", "headers", "partitions", "topics", "turns"])
 async def test_a_delivery_and_many_send_no_more_than_the_broker_reads(what: str, routed: bool) -> None:
     def send(delivery: Any, number: int) -> None:
         headers = [(f"h{index}", b"") for index in range(30)] if what == "headers" else ()
         topic = f"out-{number}" if what == "topics" else "out"
-        delivery.send(topic, b"", headers=headers, partition=number if what == "partitions" else None)
+        partition = {"partitions": number, "turns": number % 2}.get(what)
+        delivery.send(topic, b"", headers=headers, partition=partition)
 
-    most = {"records": MAX_OUTPUT_RECORDS, "headers": MAX_OUTPUT_HEADERS // 30}.get(what, MAX_PLACES)
+    most = {"records": MAX_OUTPUT_RECORDS, "headers": MAX_OUTPUT_HEADERS // 30}.get(what, MAX_RUNS)
     worker = Worker()
     if routed:
         for number in range(most):
@@ -153,6 +155,38 @@ async def test_a_delivery_and_many_send_no_more_than_the_broker_reads(what: str,
         delivery.ack()
     await all_readable(worker)
     assert all(delivery.settlement is not None and delivery.settlement.answered for delivery in (alone, *together))
+
+
+@pytest.mark.parametrize("routed", [False, True], ids=["plain", "routed"])
+@pytest.mark.parametrize("deliveries", [1, 12])
+async def test_records_of_one_partition_keep_their_order(deliveries: int, routed: bool) -> None:
+    """Whatever chooses their partition. A broker that gets them unrouted routes them in the order of the message."""
+    choices: list[dict[str, Any]] = [
+        {"key": b"k"},
+        {"key": b"k", "partition": 0},
+        {"key": b"k", "ordering_key": b"o"},
+        {"ordering_key": b"p"},
+        {"partition": 1},
+    ]
+    worker = Worker()
+    for topic in ("out", "more") if routed else ():
+        worker.in_flight.outbox.routes.found(topic, TopicInfo(topic, TopicId(bytes(16)), 2, 1))
+    worker.receive(1, range(deliveries))
+    for number, delivery in enumerate(worker.take(deliveries)):
+        for index in range(number * 60 // deliveries, (number + 1) * 60 // deliveries):
+            topic = "out" if index % 7 or deliveries > 1 else "more"
+            delivery.send(topic, b"%d" % index, **choices[index * index % len(choices)])
+        delivery.ack()
+    arrived: dict[Any, list[int]] = {}
+    while (settle := worker.in_flight.next_settle(NOW)) is not None:
+        for output in settle.outputs:
+            values = [record.value for record in output.records.records]
+            if output.batch:
+                values = [record.value for record in decode_batch(output.batch)]
+            arrived.setdefault((output.topic, output.partition if routed else 0), []).extend(map(int, values))
+        worker.answer(settle)
+    assert sum(map(len, arrived.values())) == 60
+    assert all(values == sorted(values) for values in arrived.values()), arrived
 
 
 def test_refusals_say_what_to_do() -> None:

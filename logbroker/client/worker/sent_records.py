@@ -28,9 +28,9 @@ MAX_OUTPUT_RECORDS: Final = 10_000
 MAX_OUTPUT_HEADERS: Final = 50_000
 """Maximum number of headers of these records. The broker ends the stream of a worker that lists more than 100,000
 elements in one message."""
-MAX_PLACES: Final = 1_000
-"""Maximum number of places to which one delivery sends: each partition chosen by hand is one, and so are each ordering
-key and each topic whose partitions the keys choose. The broker takes this many outputs."""
+MAX_RUNS: Final = 1_000
+"""Maximum number of runs of records that one delivery sends. A run is a sequence of records of one topic with the same
+partition, if the program chose it, and the same ordering key. The broker takes this many outputs."""
 RECORDS_AT_ONCE: Final = 1_000
 """Maximum number of records that are sent with one settlement of several deliveries: the broker takes this many
 batches."""
@@ -62,8 +62,7 @@ class SentRecord(msgspec.Struct, gc=False):
 
     @property
     def place(self) -> tuple[str, int | None, bytes | None]:
-        """The topic, and the partition and the ordering key that the program chose. Records of one place travel
-        together."""
+        """The topic, and the partition and the ordering key that the program chose."""
         return self.topic, self.partition, self.ordering_key
 
 
@@ -120,7 +119,7 @@ def sent_record(
 class SentRecords(list[SentRecord]):
     """The records that one delivery sends."""
 
-    __slots__ = ("_places", "headers", "max_bytes", "size_bytes")
+    __slots__ = ("_latest_places", "_runs", "headers", "max_bytes", "size_bytes")
 
     def __init__(self, max_bytes: int = MAX_OUTPUT_BYTES) -> None:
         super().__init__()
@@ -128,8 +127,9 @@ class SentRecords(list[SentRecord]):
         self.size_bytes = 0
         self.headers = 0
         """Number of headers of all records."""
-        self._places: set[tuple[str, int | None, bytes | None]] | None = None
-        """The places of the records; None while the records are too few to have more than MAX_PLACES."""
+        self._latest_places: dict[str, tuple[str, int | None, bytes | None]] = {}
+        """The place of the last record of each topic; not known while the records are too few for MAX_RUNS."""
+        self._runs = 0
 
     def add(self, *records: SentRecord) -> None:
         """Add records. Raises RecordTooLargeError, and adds none, if they would be too many for one delivery."""
@@ -143,23 +143,25 @@ class SentRecords(list[SentRecord]):
                 f" headers; it sends up to {self.max_bytes:,} bytes{limit} in {MAX_OUTPUT_RECORDS:,} records with"
                 f" {MAX_OUTPUT_HEADERS:,} headers: send a reference to large values"
             )
-        if count > MAX_PLACES:
-            self._add_places(records)
+        if count > MAX_RUNS:
+            self._add_runs(records)
         self += records
         self.size_bytes = size_bytes
         self.headers = headers
 
-    def _add_places(self, records: Iterable[SentRecord]) -> None:
-        places = self._places
-        if places is None:
-            places = self._places = {sent.place for sent in self}
-        new = {sent.place for sent in records} - places
-        if len(places) + len(new) > MAX_PLACES:
+    def _add_runs(self, records: Iterable[SentRecord]) -> None:
+        runs, latest = self._runs, self._latest_places.copy()
+        for sent in records if runs else (*self, *records):
+            if latest.get(sent.topic) != sent.place:
+                latest[sent.topic] = sent.place
+                runs += 1
+        if runs > MAX_RUNS:
             raise RecordTooLargeError(
-                f"the outputs of the delivery would have {len(places) + len(new):,} partitions and ordering keys; it"
-                f" sends to up to {MAX_PLACES:,} that are chosen by hand: let the key choose the partition"
+                f"the outputs of the delivery would change their partition or ordering key {runs:,} times, and"
+                f" {MAX_RUNS:,} times are possible: send the records of one ordering key one after the other, or let"
+                " the key choose the partition"
             )
-        places |= new
+        self._runs, self._latest_places = runs, latest
 
 
 def joined(*parts: SentRecords | None) -> SentRecords:
@@ -228,33 +230,36 @@ class OutputRoutes:
         return outputs, is_routed
 
 
-def _plain(topic: str, records: Iterable[SentRecord]) -> Iterable[queues_pb2.Output]:
-    outputs: dict[tuple[str, int | None, bytes | None], queues_pb2.Output] = {}
+def _plain(topic: str, records: Iterable[SentRecord]) -> list[queues_pb2.Output]:
+    # Places may be in one partition, so an output begins wherever the place changes. The records keep their order.
+    outputs: list[queues_pb2.Output] = []
+    place = None
     for sent in records:
-        output = outputs.get(sent.place)
-        if output is None:
-            output = outputs[sent.place] = queues_pb2.Output(
-                topic=topic, partition=sent.partition, ordering_key=sent.ordering_key
-            )
-        record = output.records.records.add(key=sent.key, value=sent.value, timestamp_ms=sent.timestamp_ms)
+        if not outputs or sent.place != place:
+            place = sent.place
+            outputs.append(queues_pb2.Output(topic=topic, partition=sent.partition, ordering_key=sent.ordering_key))
+        record = outputs[-1].records.records.add(key=sent.key, value=sent.value, timestamp_ms=sent.timestamp_ms)
         for name, content in sent.headers:
             record.headers.add(key=name, value=content)
-    return outputs.values()
+    return outputs
 
 
 def _batches(topic: str, route: _Route, records: Iterable[SentRecord]) -> list[queues_pb2.Output]:
-    parts: dict[tuple[int, int, bytes | None], list[SentRecord]] = {}
+    parts: list[tuple[tuple[int, int, bytes | None], list[SentRecord]]] = []
+    latest: dict[int, tuple[tuple[int, int, bytes | None], list[SentRecord]]] = {}
+    """The last part of each partition. The next record goes on with it, or begins another one, so that the records of
+    the partition keep their order."""
     for sent in records:
         # Generation 0: the broker does not route a record anew if the program chose its partition.
         if sent.partition is None:
             place = route.partition_of(sent), route.generation, sent.ordering_key
         else:
             place = sent.partition, 0, None
-        part = parts.get(place)
-        if part is None:
-            parts[place] = [sent]
-        else:
-            part.append(sent)
+        part = latest.get(place[0])
+        if part is None or part[0] != place:
+            part = latest[place[0]] = place, []
+            parts.append(part)
+        part[1].append(sent)
     return [
         queues_pb2.Output(
             topic=topic,
@@ -264,7 +269,7 @@ def _batches(topic: str, route: _Route, records: Iterable[SentRecord]) -> list[q
             batch=batch,
             ordering_key=ordering_key,
         )
-        for (partition, generation, ordering_key), part in parts.items()
+        for (partition, generation, ordering_key), part in parts
         for batch in _encoded(part, route.max_batch_bytes)
     ]
 
