@@ -41,6 +41,7 @@ from logbroker.client.runtime.arguments import checks_arguments
 from logbroker.client.runtime.handlers import call_plain, check_plain, let_out
 from logbroker.client.runtime.lifetime import Uncopied
 from logbroker.client.runtime.sync_loop import run
+from logbroker.client.worker.leased_record import SyncWorkerDelivery
 from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.types import TopicPartition
 
@@ -132,7 +133,8 @@ class Convoy(Uncopied):
     ) -> None:
         """`concurrency` is the number of threads that run handlers. `key` is a function that returns the ordering key
         of a record; without it, the key is the record's key or the first item of the tuple. If the function fails, the
-        record has no order, and each attempt begins with another call of the function. `max_records` and `max_bytes`
+        record has no order, and each attempt begins with another call of the function. Records of one key in two
+        partitions run side by side, so producers must route by that key. `max_records` and `max_bytes`
         bound the records in memory, those that wait behind others included. Near a limit, the convoy asks the source
         for no more.
 
@@ -349,8 +351,11 @@ class Convoy(Uncopied):
                 failure = error
         if failure is not None and not self._is_given_up(entry, failure):
             return False
-        self._ack(entry)
-        return True
+        if self._ack(entry):
+            return True
+        with self._core.lock:
+            self._core.ack_refused(entry)
+        return False
 
     def _is_given_up(self, entry: Entry, failure: Exception) -> bool:
         """Handle a failed attempt. Return whether the record is given up, so that it counts as done."""
@@ -383,16 +388,18 @@ class Convoy(Uncopied):
         value, key, headers = self._core.letter(entry, feed.group_id)
         producer.send_and_wait(to, value, key, headers=headers)
 
-    def _ack(self, entry: Entry) -> None:
+    def _ack(self, entry: Entry) -> bool:
         settlement = entry.settlement
-        if settlement is not None:
-            self._tell(entry, settlement[0])
+        return settlement is None or self._tell(entry, settlement[0])
 
-    def _tell(self, entry: Entry, settle: Callable[..., Any], *arguments: Any) -> None:
+    def _tell(self, entry: Entry, settle: Callable[..., Any], *arguments: Any) -> bool:
+        """Ack or nack a record. Return whether the source took this."""
         try:
             call_plain(ACK_OR_NACK, settle, *arguments)
         except Exception as error:
             self._core.not_settled(entry, error)
+            return False
+        return True
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -566,6 +573,14 @@ class _ConsumerFeed:
         self._drain(self._core.hold(partitions), self.hold.drain_seconds())
 
 
+def _ack(delivery: SyncWorkerDelivery) -> None:
+    """Ack a delivery, and wait until its outputs are stored. See `_ack` of the asynchronous convoy."""
+    if not delivery.settled:
+        delivery.ack()
+    if delivery.outputs:
+        delivery.result()
+
+
 class _WorkerFeed:
     """See `logbroker.client.convoy.feeds.WorkerFeed`."""
 
@@ -596,7 +611,7 @@ class _WorkerFeed:
         taken = 0
         while first is not None:
             with self._core.lock:
-                self._core.take_item(item_of(first))
+                self._core.take_item(item_of(first, _ack))
                 buffer.on_the_way = []
                 taken += 1
                 has_room = taken < min(records, _MAX_PULLED) and self._core.lanes.room != (0, 0)

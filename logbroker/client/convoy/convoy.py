@@ -96,7 +96,8 @@ class Convoy(Uncopied):
     ) -> None:
         """`concurrency` is the number of handlers that run at once. `key` is a function that returns the ordering key
         of a record; without it, the key is the record's key or the first item of the tuple. If the function fails, the
-        record has no order, and each attempt begins with another call of the function. `max_records` and `max_bytes`
+        record has no order, and each attempt begins with another call of the function. Records of one key in two
+        partitions run side by side, so producers must route by that key. `max_records` and `max_bytes`
         bound the records in memory, those that wait behind others included. Near a limit, the convoy asks the source
         for no more.
 
@@ -340,8 +341,10 @@ class Convoy(Uncopied):
         if entry.state is not RecordState.RUNNING:
             return  # Its partition was given away or lost.
         if failure is None or await self._is_given_up(entry, failure, slots):
-            await self._ack(entry)
-            self._lanes.done(entry)
+            if await self._ack(entry):
+                self._lanes.done(entry)
+            else:
+                self._core.ack_refused(entry)
 
     async def _is_given_up(self, entry: Entry, failure: Exception, slots: Slots) -> bool:
         """Handle a failed attempt. Return whether the record is given up, so that it counts as done."""
@@ -372,15 +375,17 @@ class Convoy(Uncopied):
         value, key, headers = self._core.letter(entry, feed.group_id)
         return self._producer.send_and_wait(to, value, key, headers=headers)
 
-    async def _ack(self, entry: Entry) -> None:
-        if entry.settlement is not None:
-            await self._tell(entry, entry.settlement[0])
+    async def _ack(self, entry: Entry) -> bool:
+        return entry.settlement is None or await self._tell(entry, entry.settlement[0])
 
-    async def _tell(self, entry: Entry, settle: Callable[..., Any], *arguments: Any) -> None:
+    async def _tell(self, entry: Entry, settle: Callable[..., Any], *arguments: Any) -> bool:
+        """Ack or nack a record. Return whether the source took this."""
         try:
             await call(ACK_OR_NACK, settle, *arguments)
         except Exception as error:
             self._core.not_settled(entry, error)
+            return False
+        return True
 
     def _set_timer(self) -> None:
         """Wake up when the next record is to be tried again."""

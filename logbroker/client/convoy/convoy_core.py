@@ -319,6 +319,11 @@ class ConvoyCore(Tracks):
         give_up(entry.item)
         self.lanes.lost(entry)
 
+    def ack_refused(self, entry: Entry) -> None:
+        """Forget a record whose ack its source did not take. The source may deliver it again."""
+        if entry.state is RecordState.RUNNING:
+            self.lanes.lost(entry)
+
     def look_at_leases(self, now: float) -> None:
         """Let the worker extend the leases of records that wait here, and forget records whose leases have ended
         nevertheless. Does nothing if the last call was less than _LOOK_SECONDS ago."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Hashable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from contextlib import aclosing, suppress
 from time import monotonic
 from typing import Any, Final, Protocol, runtime_checkable
@@ -17,7 +17,7 @@ from logbroker.client.convoy.convoy_core import PULL_SECONDS, SOURCE, Ack, Convo
 from logbroker.client.convoy.track import Track
 from logbroker.client.runtime.handlers import CALLBACK, call, is_own, let_out
 from logbroker.client.runtime.tasks import end_tasks
-from logbroker.client.worker.leased_record import LeasedRecord, reason_of
+from logbroker.client.worker.leased_record import LeasedRecord, WorkerDelivery, reason_of
 from logbroker.client.worker.worker import Worker, next_delivery
 from logbroker.client.worker.worker_core import WorkerCore
 from logbroker.errors import InvalidRequestError, LogbrokerError, NoCommittedOffsetError
@@ -377,7 +377,7 @@ class WorkerFeed:
                 if delivery is None:
                     self.is_over = True
                     return
-            self._core.take_item(item_of(delivery))
+            self._core.take_item(item_of(delivery, _ack))
             taken += 1
 
     async def idle(self) -> None:
@@ -397,7 +397,7 @@ class WorkerFeed:
             arrived, self._next = self._next, None
             for outcome in await end_tasks(arrived):
                 if isinstance(outcome, LeasedRecord):
-                    self._core.take_item(item_of(outcome))
+                    self._core.take_item(item_of(outcome, _ack))
         self._worker.handlers_ended()
 
 
@@ -415,14 +415,17 @@ def begins(delivery: LeasedRecord) -> bool:
     return True
 
 
-def item_of(delivery: LeasedRecord) -> Item:
-    """Return a delivery as a record of a source."""
-    return delivery.key, delivery, functools.partial(_ack, delivery), functools.partial(_nack, delivery)
+def item_of(delivery: LeasedRecord, ack: Callable[[Any], object]) -> Item:
+    """Return a delivery as a record of a source. `ack` acks it."""
+    return delivery.key, delivery, functools.partial(ack, delivery), functools.partial(_nack, delivery)
 
 
-def _ack(delivery: LeasedRecord) -> None:
+def _ack(delivery: WorkerDelivery) -> Awaitable[None] | None:
+    """Ack a delivery. If it has outputs, the result waits until they are stored: until then, no other record of its key
+    may begin, whose outputs could come first."""
     if not delivery.settled:
         delivery.ack()
+    return delivery if delivery.outputs else None
 
 
 def _nack(delivery: LeasedRecord, error: Exception | None) -> None:

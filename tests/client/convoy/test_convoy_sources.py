@@ -261,6 +261,58 @@ async def test_the_outputs_of_the_attempt_that_succeeds_go_with_the_ack(address:
         assert [record.value async for record in consumer.until_end()] == [b"1"]
 
 
+async def test_the_outputs_of_a_key_keep_its_order_whatever_else_its_records_send(address: str, topic: str) -> None:
+    """Acks with outputs for other sets of topics do not wait for each other."""
+    await queue(address, topic, [b"%d" % (number % 5) for number in range(200)])
+    results, others = f"{topic}-results", f"{topic}-others"
+    async with Admin(address) as admin:
+        await admin.create_topic(results, 1)
+        await admin.create_topic(others, 1)
+
+    async def handle(delivery: WorkerDelivery) -> None:
+        number = int(delivery.value or b"")
+        delivery.send(results, delivery.value, delivery.key)
+        if number // 5 % 2:
+            delivery.send(others, delivery.value, delivery.key)
+        if number % 3 == 0:
+            delivery.ack()
+
+    async with Worker(address, topic) as worker:
+        convoy = Convoy(worker, concurrency=10)
+        task = asyncio.create_task(convoy.run(handle))
+        await until(lambda: convoy.counts().done == 200)
+        convoy.stop()
+        await task
+    async with Consumer(address) as consumer:
+        await consumer.assign(results)
+        sent = dict[bytes | None, list[int]]()
+        async for record in consumer.until_end():
+            sent.setdefault(record.key, []).append(int(record.text()))
+    assert sum(map(len, sent.values())) == 200
+    assert all(numbers == sorted(numbers) for numbers in sent.values()), sent
+
+
+async def test_a_record_whose_outputs_are_refused_is_not_done(address: str, topic: str) -> None:
+    """The worker nacks it, and it is delivered again."""
+    await queue(address, topic, [b"a", b"a", b"b"])
+    handled: list[tuple[bytes | None, int]] = []
+
+    async def handle(delivery: WorkerDelivery) -> None:
+        handled.append((delivery.value, delivery.attempt))
+        if delivery.value == b"0" and delivery.attempt < 3:
+            delivery.send(f"{topic}-nowhere", b"x")
+
+    async with Worker(address, topic) as worker:
+        convoy = Convoy(worker)
+        task = asyncio.create_task(convoy.run(handle))
+        await until(lambda: (b"0", 2) in handled and convoy.counts().running == 0)
+        assert convoy.counts().done == 2
+        await until(lambda: convoy.counts().done == 3)
+        convoy.stop()
+        await task
+    assert sorted(handled) == [(b"0", 1), (b"0", 2), (b"0", 3), (b"1", 1), (b"2", 1)]
+
+
 async def test_what_a_worker_has_not_done_at_a_stop_is_delivered_again(address: str, topic: str) -> None:
     await queue(address, topic, [b"a", b"a", b"b"])
     release = asyncio.Event()

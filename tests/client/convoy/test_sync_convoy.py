@@ -247,6 +247,39 @@ def test_the_outputs_of_the_attempt_that_succeeds_go_with_the_ack(address: str, 
         assert [record.value for record in consumer.until_end()] == [b"1"] * (on_exhausted == "dead-letter")
 
 
+def test_outputs_keep_the_order_of_their_key_and_a_refusal_is_not_done(address: str, topic: str) -> None:
+    asyncio.run(create(address, topic, 1, [b"%d" % (number % 5) for number in range(200)]))
+    results, others = f"{topic}-results", f"{topic}-others"
+    asyncio.run(create(address, results, 1, []))
+    asyncio.run(create(address, others, 1, []))
+    refused: list[bytes | None] = []
+
+    def handle(delivery: WorkerDelivery) -> None:
+        number = int(delivery.value or b"")
+        if number == 100 and delivery.attempt == 1:
+            refused.append(delivery.value)
+            delivery.send(f"{topic}-nowhere", b"x")
+            return
+        delivery.send(results, delivery.value, delivery.key)
+        if number // 5 % 2:
+            delivery.send(others, delivery.value, delivery.key)
+
+    with QueueAdmin(address) as admin:
+        admin.create_queue(topic, topic, QueueSettings(ordering="none"), start="earliest")
+    with Worker(address, topic) as worker:
+        convoy = Convoy(worker, concurrency=10)
+        run_until(convoy, handle, lambda: convoy.counts().done == 200)
+    assert refused == [b"100"]
+    with Consumer(address) as consumer:
+        consumer.assign(results)
+        sent = dict[bytes | None, list[int]]()
+        for record in consumer.until_end():
+            sent.setdefault(record.key, []).append(int(record.text()))
+    assert sum(map(len, sent.values())) == 200
+    sent[b"0"].remove(100)  # It came again behind others of its key.
+    assert all(numbers == sorted(numbers) for numbers in sent.values()), sent
+
+
 def test_bad_input_gets_one_clear_error(address: str, topic: str) -> None:
     asyncio.run(create(address, topic, 1, [b"a"]))
 
