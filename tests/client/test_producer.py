@@ -6,11 +6,15 @@ import asyncio
 import itertools
 import os
 import signal
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from logbroker.client import Admin, Consumer, Producer, RecordMetadata, TopicPartition
+from logbroker.client.producer import sender
+from logbroker.client.producer.accumulator import Accumulator
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import (
     BrokerUnavailableError,
@@ -48,6 +52,34 @@ async def test_a_delivery_tells_where_the_record_lies(address: str, topic: str) 
         assert first.done()
         assert first.result() == await first
         assert (await producer.send_and_wait(topic, b"three")).offset == 2
+
+
+async def test_a_batch_is_sent_when_it_is_due_however_late_the_sender_is(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread is held up when a batch is about to be due, and goes on when it is due."""
+    await create(address, topic)
+    take, clock, held_up_seconds = Accumulator.take, time.monotonic, 0.0
+
+    def slow_take(self: Accumulator[Any], now: float, *arguments: Any) -> Any:
+        nonlocal held_up_seconds
+        taken = take(self, now, *arguments)
+        due = [due_at - now for batch in open_batches(self) if (due_at := batch.ready_at) > now]
+        held_up_seconds += min(due, default=0.0)
+        return taken
+
+    def open_batches(accumulator: Accumulator[Any]) -> list[Any]:
+        found = (route.open[partition] for route, partition in accumulator._active)
+        return [batch for batch in found if batch is not None]
+
+    monkeypatch.setattr(Accumulator, "take", slow_take)
+    monkeypatch.setattr(sender, "time", SimpleNamespace(monotonic=lambda: clock() + held_up_seconds))
+    async with Producer(address, linger_ms=20) as producer:
+        for _ in range(3):
+            before = clock()
+            await producer.send_and_wait(topic, b"x")
+            assert clock() - before < 0.9, "it was sent only when the sender looked again"
+    assert held_up_seconds > 0
 
 
 async def test_records_come_back_as_they_were_sent(address: str, topic: str) -> None:

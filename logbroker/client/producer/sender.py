@@ -331,9 +331,10 @@ class Sender:
                 continue
             assert self._identity is not None
             sent: _Sent = []
+            now = time.monotonic()
             if len(self._in_flight) < self._max_requests_in_flight:
                 with accumulator.lock.free():
-                    sent = accumulator.take(time.monotonic(), self._identity, _MAX_REQUEST_BYTES)
+                    sent = accumulator.take(now, self._identity, _MAX_REQUEST_BYTES)
             if sent:
                 for some in self._requests_of(sent):
                     self._correlation_id += 1
@@ -348,7 +349,7 @@ class Sender:
                 for route in routes:
                     await self._reroute(route)
             else:
-                await self._wait_for_work()
+                await self._wait_for_work(now)
 
     def _requests_of(self, sent: _Sent) -> Iterator[_Sent]:
         """Split batches into requests that the broker reads. Refuse a batch that is too large for any request."""
@@ -385,9 +386,11 @@ class Sender:
         with self._accumulator.lock.free():
             return [queue for queue in self._accumulator.queues() if queue.needs_epoch == self._identity]
 
-    async def _wait_for_work(self) -> None:
+    async def _wait_for_work(self, now: float) -> None:
+        """Wait until there may be something to send. `now` is the time at which nothing was due: at a later time, a
+        batch might be due that nobody waits for."""
         with self._accumulator.lock.free():
-            due_seconds = self._accumulator.next_due_seconds(time.monotonic())
+            due_seconds = self._accumulator.next_due_seconds(now)
         timer = asyncio.get_running_loop().call_later(due_seconds, self._work.set)
         try:
             await self._work.wait()
