@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,13 @@ from aiokafka.record import MemoryRecords
 
 import logbroker
 from logbroker.cli.main import run
+from logbroker.cli.segment import commands
 from logbroker.client.sync import Admin, Producer
 from logbroker.record.compression import Codec
 from logbroker.storage.data_dir import DataDir
+from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.tools.segments import mend
+from logbroker.tools.segments.locate import Located, locate
 from tests.cli.command import failure_of, output_of
 from tests.storage.partition import NOW_MS, batch_of
 from tests.tools.segment_files import (
@@ -249,6 +252,34 @@ def test_repair_asks_and_keeps(segment: Segment, stopped: StoppedPartition, monk
     segment("dump", side, exit_code=1)
     [finding] = segment.json("verify", stopped.data_dir)["partitions"][0]["findings"]
     assert (finding["severity"], finding["path"]) == ("note", str(side))
+
+
+@pytest.mark.parametrize("with_records", [False, True])
+@pytest.mark.parametrize("command", [["list"], ["stats"], ["find", "--key", "k"]])
+def test_a_topic_that_is_deleted_meanwhile_is_left_out(
+    command: list[str],
+    with_records: bool,
+    segment: Segment,
+    stopped: StoppedPartition,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A running broker deletes it while the command reads others."""
+    directory = stopped.data_dir / "deleted-0"
+    directory.mkdir()
+    shutil.copy(stopped.directory / METADATA_NAME, directory)
+    if with_records:
+        shutil.copy(stopped.logs()[0], directory)
+
+    def locate_and_delete(paths: Iterable[Path]) -> Located:
+        located = locate(paths)
+        assert len(located.partitions) == 2
+        shutil.rmtree(directory)
+        return located
+
+    monkeypatch.setattr(commands, "locate", locate_and_delete)
+    name, *options = command
+    segment(name, stopped.data_dir, *options, exit_code=1 if name == "find" else 0)
+    assert segment.error in ("", "logbroker: there is no record with the key 'k'\n")
 
 
 def test_repair_of_a_partition_shows_what_is_wrong_and_lets_choose(

@@ -51,8 +51,9 @@ class PartitionFiles:
     """Whether `segments` holds all segments of the directory."""
 
     def listed(self) -> tuple[SegmentFile, ...]:
-        """Return the segments. Raises OSError if the directory cannot be listed."""
-        return self.segments or (segments_in(self.directory) if self.whole else ())
+        """Return the segments; none if a running broker has removed the directory meanwhile. Raises OSError if the
+        directory cannot be listed."""
+        return self.segments or (_segments_left_in(self.directory) if self.whole else ())
 
     @property
     def name(self) -> str:
@@ -77,7 +78,7 @@ class PartitionFiles:
 
     def is_last(self, segment: SegmentFile) -> bool:
         """Whether no segment with content follows in the directory, even if only this one was named."""
-        sizes = file_bytes(self.segments if self.whole else segments_in(self.directory))
+        sizes = file_bytes(self.segments if self.whole else _segments_left_in(self.directory))
         return not any(size and base_offset > segment.base_offset for base_offset, size in sizes.items())
 
 
@@ -175,6 +176,14 @@ def segments_in(directory: Path) -> tuple[SegmentFile, ...]:
     """Return all log files of a directory, in order. Raises OSError."""
     names = sorted(name for name in os.listdir(directory) if _LOG_NAME.fullmatch(name))
     return tuple(segment_file(directory / name) for name in names)
+
+
+def _segments_left_in(directory: Path) -> tuple[SegmentFile, ...]:
+    """Return all log files of a directory, in order; none if a running broker has removed it. Raises OSError."""
+    try:
+        return segments_in(directory)
+    except FileNotFoundError:
+        return ()
 
 
 def segment_file(path: Path) -> SegmentFile:
