@@ -99,8 +99,8 @@ def test_a_backup_of_a_running_broker_brings_all_back_that_has_happened_since(tm
         "shortened-0: begins at offset",
         "deleted: the files of 1 of 2 partitions are missing",
         "made-anew: was deleted since the backup, and made anew",
-        "made-anew: is newer than the backup; its 3 partitions",
-        "newer: is newer than the backup; its 2 partitions",
+        "made-anew: is not in the backup (newer, or deleted before it); its 3 partitions",
+        "newer: is not in the backup (newer, or deleted before it); its 2 partitions",
     ):
         assert note in shown, shown
     done = json.loads(output_of("meta", "restore", "--data-dir", data_dir, backup, "--yes", "--json"))

@@ -172,7 +172,7 @@ class WorkerConnection(Generic[D]):
                     )
                     raise RequestTimeoutError(
                         f"the broker at {self.connection.broker} {what}; a record whose settlement is not stored comes"
-                        " again when its lease ends"
+                        " again"
                     )
 
     def _answer_due(self, asked_at: float, wait_seconds: float) -> float:
