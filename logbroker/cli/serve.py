@@ -43,7 +43,8 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
 @click.option(
     "--kafka-listen",
     metavar="HOST:PORT",
-    help="Address to listen on for Kafka clients, too (experimental).  [default: none]",
+    help="Address to listen on for Kafka clients, too (experimental); '' for none, whatever the"
+    " settings file says.  [default: none]",
 )
 @click.option(
     "--config",

@@ -25,13 +25,22 @@ from logbroker.kafka_wire.messages.metadata import MetadataRequest
 from tests.kafka_api.raw_client import RawClient
 
 
-@pytest.mark.parametrize("is_on", [False, True])
-def test_a_listener_that_is_off_is_not_imported(tmp_path: Path, is_on: bool) -> None:
+@pytest.mark.parametrize(
+    ("options", "is_on"),
+    [
+        ([], False),
+        (["--kafka-listen", "127.0.0.1:0"], True),
+        (["--config", "kafka.toml"], True),
+        (["--config", "kafka.toml", "--kafka-listen", ""], False),
+    ],
+)
+def test_a_listener_that_is_off_is_not_imported(tmp_path: Path, options: list[str], is_on: bool) -> None:
+    (tmp_path / "kafka.toml").write_text('kafka_listen = "127.0.0.1:0"\n')
     command = [sys.executable, "-X", "importtime", "-m", "logbroker", "serve", "--data-dir", str(tmp_path / "data")]
-    command += ["--listen", "127.0.0.1:0", *(["--kafka-listen", "127.0.0.1:0"] if is_on else [])]
+    command += ["--listen", "127.0.0.1:0", *options]
     with (
         open(tmp_path / "errors", "w+") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=tmp_path) as process,
     ):
         assert process.stdout is not None
         names = [word.partition("=")[0] for word in process.stdout.readline().split()]
