@@ -24,7 +24,7 @@ class LetterList(NamedTuple):
     letters: list[Record]
     """The records of the dead-letter topic, with the headers that tell where they come from and why they failed."""
     more: bool
-    """Whether there are more."""
+    """Whether there are other letters."""
 
 
 async def list_letters(connection: Connection, group: str, key: bytes | None, max_records: int) -> LetterList:

@@ -83,8 +83,8 @@ class QueueAdmin(Uncopied):
         run(self._admin.delete_queue(group))
 
     def list_lanes(self, group: str, *, order: LaneOrder = "hottest", top: int = 20) -> LaneList:
-        """Return up to `top` lanes, the total number of lanes, and whether the list may be incomplete. Each lane has
-        only the last reason of its failures.
+        """Return up to `top` lanes as `lanes`, the total number of lanes, and whether the list may be incomplete. Each
+        lane has only the last reason of its failures.
 
         `order` is "hottest" (lanes with the most records first), "oldest" (lanes with the oldest head first), "held"
         (only lanes that need an operator: blocked, parked or refused by the dead-letter topic, the longest held first),
@@ -151,9 +151,10 @@ class QueueAdmin(Uncopied):
         run(self._admin.replace_head(group, lane, value, key=key, headers=headers))
 
     def list_letters(self, group: str, *, key: bytes | None = None, max_records: int = 100) -> LetterList:
-        """Return the dead letters of a queue group that were not sent back, at most `max_records`, which may be up to
-        1,000; with `key`, those of this ordering key. Raises UnknownGroupError, or UnknownTopicError if the group has
-        no dead-letter topic."""
+        """Return the dead letters of a queue group that were not sent back: their records as `letters`, and as `more`
+        whether there are others. `letters` has at most `max_records`, which may be up to 1,000; with `key`, only those
+        of this ordering key. Raises UnknownGroupError, or UnknownTopicError if the group has no dead-letter topic.
+        """
         return run(self._admin.list_letters(group, key=key, max_records=max_records))
 
     def redrive(

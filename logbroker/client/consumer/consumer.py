@@ -193,7 +193,9 @@ class Consumer(Uncopied):
         Returns when the offsets are synced. Raises the first refusal: NotOwnerError for a partition that this member
         does not hold (any more), StaleMemberEpochError, OffsetGoesBackError for an offset below one that the member
         committed since it got the partition, UnknownMemberError if the member has lost all its partitions, or
-        UnknownTopicError for a record whose topic was deleted, even if there is a new topic of its name.
+        UnknownTopicError for a record whose topic was deleted, even if there is a new topic of its name. While the
+        broker is away, the commit is tried again for `request_timeout_seconds`, and then raises BrokerUnavailableError
+        or RequestTimeoutError. With nothing to commit, it returns at once.
         """
         await self._core.commit(offsets)
 
