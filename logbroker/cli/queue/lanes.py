@@ -121,9 +121,11 @@ def _tell_unscanned(queue: QueueDescription, is_incomplete: bool) -> None:
 def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -> None:
     """Explain what the lane of KEY waits for, if anything.
 
-    KEY is an ordering key. Its lane is all records of that key in the order of the log. For records without a key, see
-    `logbroker queue lanes`. If the lane is split, its sub-lanes with records are listed: each can be explained by its
-    own name, such as general#3.
+    KEY is an ordering key. Its lane is all records of that key in the order of the log. If the lane is split, its
+    sub-lanes with records are listed: each can be explained by its own name, such as general#3.
+
+    For a record without a key, `logbroker queue parked` or `logbroker queue lanes --order waiting` shows its place and
+    the last reason, and `logbroker consume TOPIC --partition N --from OFFSET --max-records 1` shows the record.
 
     `value` is the beginning of the first record's value, as workers get it. With --json, `record` is the whole record,
     as `logbroker consume --format json` writes records.
