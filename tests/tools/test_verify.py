@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -41,6 +42,27 @@ def test_a_stopped_partition_is_sound(stopped: StoppedPartition) -> None:
     assert [facts.next_offset for facts in report.segments[:-1]] == [facts.base_offset for facts in report.segments[1:]]
     assert report.segments[0].min_timestamp_ms == NOW_MS
     assert report.segments[-1].max_timestamp_ms == NOW_MS + BATCHES - 1
+
+
+def test_the_last_segment_is_found_without_a_look_at_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {100 * number: 1 for number in range(200)} | {20_000: 0}
+    for base_offset, size_bytes in sizes.items():
+        (tmp_path / f"{base_offset:020d}.log").write_bytes(bytes(size_bytes))
+    [partition] = locate([tmp_path]).partitions
+    stat, looks = os.stat, 0
+
+    def counted(*arguments: Any, **named: Any) -> os.stat_result:
+        nonlocal looks
+        looks += 1
+        return stat(*arguments, **named)
+
+    monkeypatch.setattr(os, "stat", counted)
+    found = [segment.base_offset for segment in partition.listed() if partition.is_last(segment)]
+    monkeypatch.undo()
+    assert found == [19_900, 20_000]
+    assert looks <= 2 * len(sizes)
 
 
 def test_nothing_is_written(stopped: StoppedPartition) -> None:

@@ -78,8 +78,11 @@ class PartitionFiles:
 
     def is_last(self, segment: SegmentFile) -> bool:
         """Whether no segment with content follows in the directory, even if only this one was named."""
-        sizes = file_bytes(self.segments if self.whole else _segments_left_in(self.directory))
-        return not any(size and base_offset > segment.base_offset for base_offset, size in sizes.items())
+        behind = self.segments if self.whole else _segments_left_in(self.directory)
+        # The last one usually has content, so this looks at one file, however many there are.
+        return not any(
+            any(file_bytes([each]).values()) for each in reversed(behind) if each.base_offset > segment.base_offset
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
