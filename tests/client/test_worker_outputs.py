@@ -134,12 +134,32 @@ async def test_a_refused_output_of_a_session_nacks_its_record_and_keeps_order_an
                         delivery.ack()
     async with worker.session(b"k0") as session:
         assert session.state == b"".join(b"%d," % number for number in range(20))
-    with pytest.raises(LogbrokerError):  # It tells of what was refused.
-        await worker.close()
+    await worker.close()  # The loop has told of what was refused.
     numbers = [int((value or b"").split(b" ")[0]) for value in await values(address, out)]
     assert numbers == list(range(20))
     counts = (await describe(address, topic)).counts
     assert (counts.acked, counts.nacked) == (20, 1)
+
+
+async def test_a_loss_that_a_session_has_raised_is_not_raised_again_at_the_end(
+    address: str, topic: str, out: str
+) -> None:
+    """The program has opened the session again, as the documentation says."""
+    await create(address, topic, backoff_initial_seconds=0.1)
+    await fill(address, topic, 10, keys=1)
+    losses = 0
+    async with Worker(address, topic) as worker:
+        while True:
+            try:
+                async with worker.session(b"k0", idle_seconds=0.5) as session:
+                    async for delivery in session:
+                        async with delivery:
+                            delivery.send(out if losses else "nowhere", delivery.value)
+                break
+            except LeaseLostError:
+                losses += 1
+    assert losses == 1
+    assert len(await values(address, out)) == 10
 
 
 async def test_a_topic_that_is_made_anew_gets_each_key_where_it_belongs(address: str, topic: str, out: str) -> None:

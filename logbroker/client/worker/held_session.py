@@ -172,6 +172,7 @@ class HeldSession(Settlements, Generic[D]):
         """Raise the error because of which the session is lost or cannot go on, if there is one."""
         error = self.lost or self._failed
         if error is not None:
+            self.is_loss_told = True
             raise type(error)(error.message)
 
     def say(self, delivery: Settled, word: Word) -> None:

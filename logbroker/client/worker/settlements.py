@@ -487,6 +487,8 @@ class Settlements:
         """Settlements without outputs, and all those of a session."""
         self._queues: dict[frozenset[str], _Queue] = {NO_TOPICS: self._plain}
         """Queues by the topics of the outputs."""
+        self.is_loss_told = False
+        """Whether the program was told that the session is lost or cannot go on. Its settlements failed with it."""
 
     def say(self, delivery: Settled, word: Word) -> None:
         """Add a held delivery to a settlement. `word` says how it is settled.
@@ -742,6 +744,8 @@ class SettlementOutbox:
         with self.lock.free():
             untold, self._untold = self._untold, []
         for settlement in untold:
+            if any(delivery.batch.settlements.is_loss_told for delivery in settlement.failures):
+                continue
             error = settlement.first_failure()
             if with_losses or not isinstance(error, LeaseLostError | StaleSessionError):
                 return error
