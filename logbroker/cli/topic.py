@@ -238,15 +238,21 @@ def delete_records(name: str, partition: int | None, before: int | None, yes: bo
             where = f"topic {name}" if partition is None else f"partition {partition} of topic {name}"
             confirm(f"Delete {which} of {where}?")
         found = admin.delete_records({TopicPartition(name, number): before for number in numbers})
+    if as_json:
+        starts = [
+            {"partition": place.partition, "error": str(outcome)}
+            if isinstance(outcome, LogbrokerError)
+            else {"partition": place.partition, "log_start_offset": outcome}
+            for place, outcome in found.items()
+        ]
+        terminal.write_json({"name": name, "partitions": starts})
+    else:
+        for place, outcome in found.items():
+            if not isinstance(outcome, LogbrokerError):
+                tell(f"{name}-{place.partition} now begins at offset {outcome}")
     for outcome in found.values():
         if isinstance(outcome, LogbrokerError):
             raise outcome
-    if as_json:
-        starts = [{"partition": place.partition, "log_start_offset": start} for place, start in found.items()]
-        terminal.write_json({"name": name, "partitions": starts})
-    else:
-        for place, start in found.items():
-            tell(f"{name}-{place.partition} now begins at offset {start}")
 
 
 def _tell(info: TopicInfo, sentence: str, *, as_json: bool) -> None:

@@ -2,11 +2,13 @@
 
 Fencing tokens grow from holder to holder of a lane. So whoever saw that a session was opened knows that all with
 smaller tokens were over: what their holders say afterwards must be refused. The state that a holder finds is the last
-one that was written and answered, or one after it whose answer nobody got.
+one that was written and answered, or one after it whose answer nobody got. Of two states that one holder wrote at the
+same time, either may be the last.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
@@ -33,6 +35,7 @@ class _Word(msgspec.Struct, eq=False):
     state: str | None
     accepted: bool = False
     refused: bool = False
+    ended_at: float = math.inf
 
 
 def check(history: Iterable[Event]) -> list[Anomaly]:
@@ -70,6 +73,7 @@ def _read(history: Iterable[Event]) -> tuple[dict[str, list[SessionOpened]], dic
                 word = begun[event.process, "session", event.number]
                 word.refused = event.answered and bool(event.refused)
                 word.accepted = event.answered and not event.refused
+                word.ended_at = event.at
             case SettleEnded():
                 settled = begun.get((event.process, "settle", event.number))
                 if settled is not None:
@@ -97,13 +101,17 @@ def _stale(key: str, sessions: list[SessionOpened], words: list[_Word]) -> Itera
 
 def _states(key: str, sessions: list[SessionOpened], words: list[_Word]) -> Iterator[Anomaly]:
     written = [word for word in words if word.state is not None and not word.refused]
-    written.sort(key=lambda word: word.token)  # Those of one token are in their order, and stay so.
     for session in sessions:
         before = [word for word in written if word.token < session.token]
-        last = max((index for index, word in enumerate(before) if word.accepted), default=-1)
-        possible = {word.state for word in before[max(0, last) :]}
-        if last < 0:
+        accepted = [word for word in before if word.accepted]
+        possible = {word.state for word in before if not any(_follows(later, word) for later in accepted)}
+        if not accepted:
             possible.add("")
         if session.state not in possible:
             text = f"{session.process} found {session.state!r} for {key!r} under token {session.token}, not {possible}"
             yield Anomaly(Kind.STATE_LOST, text)
+
+
+def _follows(later: _Word, word: _Word) -> bool:
+    """Return whether a state was certainly written after another one."""
+    return later.token > word.token or (later.token == word.token and later.begun_at > word.ended_at)
