@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -339,16 +339,22 @@ class QueueGroup:
         return self._settle(worker_id, settlement)
 
     async def settle_with_outputs(
-        self, worker_id: str, settlement: Settlement, asked: Sequence[AskedOutput]
+        self,
+        worker_id: str,
+        settlement: Settlement,
+        asked: Sequence[AskedOutput],
+        check: Callable[[], None] = lambda: None,
     ) -> asyncio.Future[list[Refusal]]:
         """Apply a settlement together with its outputs. If an output, a state or an ack is refused, the whole
         settlement is refused. The future completes with the refusals once everything is synced and the outputs are
-        appended. Raises the errors of `prepared` and `OutputSender.check`."""
+        appended. `check` is called at the last moment, and may raise an error. Raises the errors of `prepared`, of
+        `OutputSender.check` and of `check`."""
         sender = self.output_sender
         async with prepared(self._engine, self._clock, asked, sender.refused) as outputs:
             try:
                 await sender.prepare()
                 sender.check(outputs)
+                check()
                 settling = self.settle(worker_id, msgspec.structs.replace(settlement, outputs=outputs))
             except LogbrokerError as error:
                 for each in asked:
@@ -374,9 +380,13 @@ class QueueGroup:
             return self._commits.synced(refusals)
         return self.output_sender.expect(entry, refusals)
 
-    async def settle_in_turns(self, worker_id: str, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
+    async def settle_in_turns(
+        self, worker_id: str, settlement: Settlement, check: Callable[[], None] = lambda: None
+    ) -> Sequence[asyncio.Future[list[Refusal]]]:
         """Apply a settlement of any size part by part, and return when all parts are applied. The futures, one for each
-        part, complete with the refusals once all accepted changes are synced."""
+        part, complete with the refusals once all accepted changes are synced. `check` is called before each part.
+        Raises its errors."""
+        check()
         if steps_of(settlement) <= SMALL_STEPS:
             return [self.settle(worker_id, settlement)]
         self._check_settling(settlement)
@@ -385,6 +395,7 @@ class QueueGroup:
         settling: list[asyncio.Future[list[Refusal]]] = []
         for part in parts_of(settlement, whole_ranges=has_sessions):
             self._context.check_serving(settling=True)
+            check()
             settling.append(self._settle(worker_id, part.settlement))
             await pace.step(part.steps)
         return settling

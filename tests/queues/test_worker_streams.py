@@ -15,7 +15,11 @@ from logbroker.errors import (
     WorkerReplacedError,
 )
 from logbroker.queues.delivery.pull_line import PullLine, PullRequest, Turn
+from logbroker.queues.delivery.worker_stream import WorkerLink
+from logbroker.queues.model.lane import lane_key
+from logbroker.queues.model.messages import AskedOutput, SessionWrite, Settlement
 from logbroker.queues.model.worker_messages import ListedSession
+from logbroker.record.codec import NewRecord
 from tests.queues.shell import ack, hello, nack, shell, take, until, values
 
 
@@ -72,6 +76,43 @@ async def test_a_second_stream_of_a_worker_takes_the_place_of_the_first(tmp_path
         assert isinstance(await link.ended(), WorkerReplacedError)
         link.disconnected()  # As its stream does at its end: nothing to the one that goes on.
         await ack(again, receipt)
+
+
+@pytest.mark.parametrize("kind", ["alone", "with outputs", "in turns"])
+async def test_a_stream_that_was_replaced_settles_nothing_more(kind: str, tmp_path: Path) -> None:
+    """The worker has repeated on the new stream what was on its way on the old one, and has gone on."""
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.topic("out")
+        await opened.append((b"a", b"a"))
+        group = await opened.group(grace_seconds=30)
+        link = await group.connect(hello())
+        session = await link.open_session(b"a")
+
+        def write(state: bytes) -> Settlement:
+            return Settlement(states=[SessionWrite(lane_key(b"a"), session.token, state)])
+
+        async def settle(link: WorkerLink, state: bytes) -> None:
+            if kind == "with outputs":
+                records = [NewRecord(state, b"k")]
+                asked = AskedOutput(opened.engine.topic("out").id, 0, 0, None, records, len(state))
+                await (await link.settle_with_outputs(write(state), [asked]))
+            elif kind == "in turns":
+                await asyncio.gather(*await link.settle_in_turns(write(state)))
+            else:
+                await link.settle(write(state))
+
+        await settle(link, b"1")
+        again = await group.connect(hello(sessions=[ListedSession(b"a", session.token, 1)]))
+        assert again.sessions
+        await settle(again, b"2")
+        for late in (link, again):
+            with pytest.raises(WorkerReplacedError if late is link else LogbrokerError):
+                await settle(late, b"1")
+            assert group.queue.sessions.state(lane_key(b"a")) == b"2"
+            again.disconnected()
+        if kind == "with outputs":
+            assert [record.value for record in await opened.stored("out", 0)] == [b"1", b"2"]
 
 
 async def test_another_incarnation_of_a_worker_waits_for_the_end_of_the_one_before(tmp_path: Path) -> None:

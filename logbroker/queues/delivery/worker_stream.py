@@ -37,10 +37,10 @@ class WorkerHost(Protocol):
     def credited_bytes(self) -> None: ...
     def settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]: ...
     async def settle_with_outputs(
-        self, worker_id: str, settlement: Settlement, asked: Sequence[AskedOutput]
+        self, worker_id: str, settlement: Settlement, asked: Sequence[AskedOutput], check: Callable[[], None]
     ) -> asyncio.Future[list[Refusal]]: ...
     async def settle_in_turns(
-        self, worker_id: str, settlement: Settlement
+        self, worker_id: str, settlement: Settlement, check: Callable[[], None]
     ) -> Sequence[asyncio.Future[list[Refusal]]]: ...
     def is_void(self, worker_id: str, receipts: tuple[int, int]) -> bool: ...
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]], *, are_unseen: bool = True) -> None: ...
@@ -123,18 +123,26 @@ class WorkerLink:
         self.pull.session_credit_bytes.pop(token, None)
 
     def settle(self, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
-        """Apply a settlement at once. The future completes with the refusals once all accepted changes are synced."""
+        """Apply a settlement at once. The future completes with the refusals once all accepted changes are synced.
+        Raises the error that ended the link."""
+        self._check_connected()
         return self._group.settle(self.worker_id, settlement)
 
     async def settle_with_outputs(
         self, settlement: Settlement, outputs: Sequence[AskedOutput]
     ) -> asyncio.Future[list[Refusal]]:
-        """See `QueueGroup.settle_with_outputs`."""
-        return await self._group.settle_with_outputs(self.worker_id, settlement, outputs)
+        """See `QueueGroup.settle_with_outputs`. Raises the error that ended the link, too."""
+        return await self._group.settle_with_outputs(self.worker_id, settlement, outputs, self._check_connected)
 
     async def settle_in_turns(self, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
-        """See `QueueGroup.settle_in_turns`."""
-        return await self._group.settle_in_turns(self.worker_id, settlement)
+        """See `QueueGroup.settle_in_turns`. Raises the error that ended the link, too."""
+        return await self._group.settle_in_turns(self.worker_id, settlement, self._check_connected)
+
+    def _check_connected(self) -> None:
+        """Raise the error that ended the link. The worker repeats on its new stream what it has said on this one. If
+        that came first, an older state of a session would replace a newer one."""
+        if not self.connected:
+            raise (self._error or LogbrokerError("the worker's stream is over")).anew()
 
     async def open_session(
         self, key: bytes | None, prefetch: int = 1, wait_seconds: float = 0, credit_bytes: int | None = None
@@ -186,8 +194,7 @@ class WorkerLink:
         Raises the error that ended the link, such as WorkerReplacedError, UnknownGroupError or UnknownTopicError.
         """
         while not self._unsent:
-            if not self.connected:
-                raise (self._error or LogbrokerError("the worker's stream is over")).anew()
+            self._check_connected()
             self._unsent += await self._group.dispatcher.next(self.pull, sessions=True)
         return self._unsent.popleft()
 
