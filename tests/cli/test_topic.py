@@ -164,7 +164,7 @@ def test_the_environment_names_the_broker(
 
 
 @pytest.mark.prove
-def test_the_reason_of_an_offline_partition_stands_below_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_offline_partition_is_told_of_and_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     with logbroker.embedded() as broker:
         with Admin(broker.address) as admin:
             admin.create_topic("t", partitions=2)
@@ -176,7 +176,13 @@ def test_the_reason_of_an_offline_partition_stands_below_the_table(capsys: pytes
         log.unlink()
         broker.start()
         assert run(["topic", "describe", "t", "--broker", broker.address]) == 0
-    lines = capsys.readouterr().out.splitlines()
+        described = capsys.readouterr().out
+        assert run(["topic", "delete-records", "t", "--yes", "--json", "--broker", broker.address]) == 1
+        deleted = capsys.readouterr()
+    [done, failed] = json.loads(deleted.out)["partitions"]
+    assert done == {"partition": 0, "log_start_offset": 1}
+    assert failed["error"] in deleted.err
+    lines = described.splitlines()
     below = next(index for index, line in enumerate(lines) if line.startswith("partition 1 is offline: "))
     assert str(log) in lines[below]
     rows = [line.split() for line in lines[:below] if line.split()[:1] in (["0"], ["1"])]
