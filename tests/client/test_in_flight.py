@@ -16,6 +16,7 @@ from logbroker.errors import (
     LeaseLostError,
     OverloadedError,
     StaleSessionError,
+    UnknownTopicError,
 )
 from logbroker.record.codec import with_producer
 from logbroker.v1 import queues_pb2
@@ -157,6 +158,23 @@ async def test_a_refusal_that_somebody_heard_of_is_not_told_again(worker: Worker
     with pytest.raises(LeaseLostError):
         await delivery
     assert worker.in_flight.outbox.take_untold() is None
+
+
+def test_refused_outputs_beside_a_loss_are_told_by_no_flush(worker: Worker) -> None:
+    """They were logged, and the record is tried again. A flush may leave out losses, too."""
+    worker.receive(1, range(2))
+    for delivery in worker.take(2):
+        delivery.send("nowhere", b"")
+        delivery.ack()
+    refused, lost = UnknownTopicError("there is no topic nowhere"), LeaseLostError("too late")
+    worker.answer(worker.sent(), [(0, 0, refused)])
+    worker.answer(worker.sent(), [(0, 0, refused)])
+    nack = worker.sent()
+    assert len(nack.nacks) == 1
+    worker.answer(nack)
+    worker.answer(worker.sent(), [(0, 0, lost), (2, 2, lost)])
+    assert worker.sends_nothing()
+    assert worker.in_flight.outbox.take_untold(with_losses=False) is None
 
 
 def test_what_the_broker_had_no_room_for_is_sent_again(worker: Worker) -> None:

@@ -602,6 +602,7 @@ class _WorkerFeed:
         return self._worker.connection.broker
 
     def open(self) -> None:
+        self._worker.has_handlers = True
         run(self._worker.start(prefetch_of(self._worker, self._core)))
 
     def pull(self, records: int, size_bytes: int, seconds: float) -> None:

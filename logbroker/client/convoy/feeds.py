@@ -354,6 +354,7 @@ class WorkerFeed:
         return self._worker.connection.broker
 
     async def open(self) -> None:
+        self._worker.has_handlers = True
         await self._worker.start(prefetch_of(self._worker, self._core))
 
     async def pull(self, records: int, size_bytes: int) -> None:

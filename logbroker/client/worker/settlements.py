@@ -393,6 +393,17 @@ class SettlementBatch:
         seen = (error for delivery, error in self.failures.items() if delivery.settlement is not None)
         return self.error or next(seen, None)
 
+    def untold_failures(self) -> list[LogbrokerError]:
+        """Return the refusals that a flush tells of. Refusals of outputs are left out: they were logged, and the
+        records are tried again."""
+        if self.error is not None:
+            return [self.error]
+        return [
+            error
+            for delivery, error in self.failures.items()
+            if delivery.settlement is not None and delivery not in self.nacked
+        ]
+
 
 def _over(deliveries: Iterable[Settled]) -> None:
     """Mark deliveries as answered, except those that are lost."""
@@ -746,9 +757,9 @@ class SettlementOutbox:
         for settlement in untold:
             if any(delivery.batch.settlements.is_loss_told for delivery in settlement.failures):
                 continue
-            error = settlement.first_failure()
-            if with_losses or not isinstance(error, LeaseLostError | StaleSessionError):
-                return error
+            for error in settlement.untold_failures():
+                if with_losses or not isinstance(error, LeaseLostError | StaleSessionError):
+                    return error
         return None
 
     def told(self, settlement: SettlementBatch) -> None:

@@ -124,8 +124,9 @@ class WorkerCore(Generic[D]):
         self.stopping = False
         """Whether `stop` was called. Nothing resets it: a stop that arrives before a loop begins counts, too."""
         self.closed = False
-        self._has_handlers = False
-        """Whether `run` or `sessions` has called handlers. Then it is normal that deliveries are lost now and then."""
+        self.has_handlers = False
+        """Whether `run`, `sessions` or a convoy has called handlers. Then it is normal that deliveries are lost now and
+        then: it was logged, and the records come again."""
         self._closing: set[asyncio.Task[Any]] = set()
         """Tasks that give back sessions whose `close` was cancelled."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -227,7 +228,7 @@ class WorkerCore(Generic[D]):
     def handling(self) -> AbstractContextManager[None]:
         """Note that handlers of `run` or `sessions` are called during a `with` block, by this task or thread and by the
         tasks that it makes."""
-        self._has_handlers = True
+        self.has_handlers = True
         return _Handling(self)
 
     def check_runs_in_no_handler(self, name: str) -> None:
@@ -428,7 +429,7 @@ class WorkerCore(Generic[D]):
             if self._closing:
                 await asyncio.wait(self._closing)
             if self.link.begun:
-                await self._flush(with_losses=not self._has_handlers)
+                await self._flush(with_losses=not self.has_handlers)
         finally:
             try:
                 await self.link.leave()

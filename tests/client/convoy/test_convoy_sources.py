@@ -313,6 +313,29 @@ async def test_a_record_whose_outputs_are_refused_is_not_done(address: str, topi
     assert sorted(handled) == [(b"0", 1), (b"0", 2), (b"0", 3), (b"1", 1), (b"2", 1)]
 
 
+async def test_a_delivery_that_was_lost_is_no_error_of_the_worker_at_the_end(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with `Worker.run`: the loss was logged, and the record has come again."""
+    await queue(address, topic, [b"a"])
+    handled = 0
+
+    async def handle(delivery: WorkerDelivery) -> None:
+        nonlocal handled
+        handled += 1
+        if handled == 1:
+            async with QueueAdmin(address) as admin:
+                await admin.rewind(topic, "earliest")
+
+    async with Worker(address, topic) as worker:
+        convoy = Convoy(worker)
+        task = asyncio.create_task(convoy.run(handle))
+        await until(lambda: handled == 2)
+        convoy.stop()
+        await task
+    assert "1 deliveries of topic" in caplog.text
+
+
 async def test_what_a_worker_has_not_done_at_a_stop_is_delivered_again(address: str, topic: str) -> None:
     await queue(address, topic, [b"a", b"a", b"b"])
     release = asyncio.Event()
