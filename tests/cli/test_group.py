@@ -73,7 +73,7 @@ def member(address: str, name: str, topic: str, **options: Any) -> Iterator[Cons
         yield consumer
 
 
-def offsets(group: Group, name: str) -> list[tuple[int, int]]:
+def offsets(group: Group, name: str) -> list[tuple[int, int | None]]:
     return [(row["partition"], row["committed_offset"]) for row in group.json("describe", name)["partitions"]]
 
 
@@ -145,6 +145,26 @@ def test_a_list_tells_where_it_does_not_know_the_whole_lag(group: Group, topic: 
         [told] = [each for each in group.json("list", "--lag") if each["id"] == name]
         assert (told["behind"], told["unknown_partitions"]) == (6, 1)
         assert "at least 6" in group("list", "--lag")
+        assert "at least 6 records behind, nothing committed in 1 of 2 partitions" in group("describe", name)
+
+
+def test_a_group_without_members_has_all_partitions_of_its_topics(group: Group, topic: str, name: str) -> None:
+    """Kafka clients commit only where they have read. What comes to the other partitions is unread, too."""
+    with Admin(group.address) as admin:
+        admin.alter_topic(topic, partitions=3)
+    group("reset-offsets", name, "--topic", topic, "--partition", "0", "--to", "4")
+    [told] = [each for each in group.json("list", "--lag") if each["id"] == name]
+    assert (told["behind"], told["unknown_partitions"]) == (6, 1), "an empty partition has no lag"
+    [row] = [line.split() for line in group("list", "--lag").splitlines() if line.startswith(f" {name}")]
+    assert row[4:7] == ["at", "least", "6"]
+    described = group.json("describe", name)["partitions"]
+    assert [(each["committed_offset"], each["end_offset"], each["lag_records"]) for each in described] == [
+        (4, 10, 6),
+        (None, 10, None),
+        (None, 0, 0),
+    ]
+    text = group("describe", name)
+    assert "at least 6 records behind, nothing committed in 1 of 3 partitions" in text
 
 
 def test_describe_tells_which_generation_is_read_and_what_it_waits_for(group: Group, topic: str, name: str) -> None:
@@ -205,7 +225,7 @@ def test_offsets_are_reset(
 
 def test_a_reset_of_some_leaves_the_others(group: Group, topic: str, name: str) -> None:
     group("reset-offsets", name, "--topic", topic, "--partition", "1", "--to", "latest")
-    assert offsets(group, name) == [(1, 10)]
+    assert offsets(group, name) == [(0, None), (1, 10)]
     group("reset-offsets", name, "--topic", topic, "--partition", "0", "--to", "3")
     assert offsets(group, name) == [(0, 3), (1, 10)]
     with member(group.address, name, topic) as consumer:

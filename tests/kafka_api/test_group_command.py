@@ -62,7 +62,7 @@ def test_a_classic_group_is_shown_reset_and_deleted(broker: EmbeddedBroker, topi
         assert "members (1)" in command("delete", name, "--yes", exit_code=1)
         member.leave()
         command("reset-offsets", name, "--to", "2")
-        assert [each["committed_offset"] for each in table(command, "describe", name)["partitions"]] == [2]
+        assert [each["committed_offset"] for each in table(command, "describe", name)["partitions"]] == [2, None, None]
         (listed,) = (each for each in table(command, "list") if each["id"] == name)
         assert (listed["type"], listed["state"], listed["members"]) == ("classic", "empty", 0)
         command("delete", name, "--yes")

@@ -80,7 +80,8 @@ def list_groups(with_lag: bool, broker: str, as_json: bool) -> None:
     The types are consumer, classic (a group of Kafka clients) and queue. With --lag, `behind` is the number of records
     that are not done. For a queue group they may wait, be in flight, or be blocked or parked. For a consumer group they
     are the records after the committed offsets. `at least` before the number means that it leaves out partitions of
-    the group, because nothing is committed there or because they cannot be asked.
+    the group, because nothing is committed there or because they cannot be asked. A group without members counts all
+    partitions of each topic in which it has committed.
 
     \b
     Examples:
@@ -154,7 +155,9 @@ def describe(name: str, broker: str, as_json: bool) -> None:
     """Show the offset, owner and lag of GROUP in each partition.
 
     The lag is the number of records between the committed offset and the end of the partition. Those of them that are
-    no longer in the log are shown separately, too. The lag in time is the age of the oldest record that is left.
+    no longer in the log are shown separately, too. The lag in time is the age of the oldest record that is left. Where
+    nothing is committed, the lag is unknown. A group without members shows all partitions of each topic in which it
+    has committed.
 
     A topic to which partitions were added has several generations, and the group finishes one before it begins the
     next. The command shows which generation the group reads, and which partitions the next generation waits for.
@@ -331,17 +334,17 @@ def _age_ms(lag: PartitionLag, now_ms: int) -> int | None:
 
 def _show(description: GroupDescription, lags: list[PartitionLag], now_ms: int) -> None:
     info = description.info
-    behind, removed = sum(lag.records or 0 for lag in lags), sum(lag.removed or 0 for lag in lags)
-    uncommitted = sum(lag.committed is None and lag.error is None for lag in lags)
-    unknown = sum(lag.error is not None for lag in lags)
+    whole, removed = _lag_of_consumers(lags), sum(lag.removed or 0 for lag in lags)
+    failed = sum(lag.error is not None for lag in lags)
+    uncommitted = whole.unknown_partitions - failed
     is_classic = info.type == _CLASSIC_TYPE
     write_line(
         f"group {info.id}: {'of Kafka clients, ' if is_classic else ''}{info.state}, "
         f"{counted(info.members, 'member')}, {description.assignor or 'no assignor yet'}, "
         f"{'generation' if is_classic else 'epoch'} {description.epoch}, "
-        f"{'at least ' if unknown else ''}{counted(behind, 'record')} behind"
+        f"{'at least ' if whole.unknown_partitions else ''}{counted(whole.behind, 'record')} behind"
         f"{f', {removed:,} of them no longer in the log' if removed else ''}"
-        f"{f', {unknown:,} of {len(lags):,} partitions cannot be asked' if unknown else ''}"
+        f"{f', {failed:,} of {len(lags):,} partitions cannot be asked' if failed else ''}"
         f"{f', nothing committed in {uncommitted:,} of {len(lags):,} partitions' if uncommitted else ''}"
     )
     write_line()

@@ -263,7 +263,9 @@ class Admin(Droppable):
         return await groups.describe_groups(self._connection, group_ids)
 
     async def group_lag(self, group: str) -> list[PartitionLag]:
-        """Return the lag of a group in each partition. Raises UnknownGroupError."""
+        """Return the lag of a group in each partition that members hold or are assigned, or that has a committed
+        offset. Of a topic in which offsets are committed but nothing is assigned, return all partitions. Raises
+        UnknownGroupError."""
         return await groups.group_lag(self._connection, await self.describe_group(group))
 
     async def delete_group(self, group: str) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from logbroker.client.consumer.group_offsets import CommittedOffset, fetch_offsets
 from logbroker.client.transport.answers import items
 from logbroker.client.transport.connection import Connection
+from logbroker.client.transport.metadata import TopicInfo, look_for_topics
 from logbroker.client.transport.offsets import ListedOffset, list_offsets
 from logbroker.client.transport.status import error_of_item
 from logbroker.errors import CorruptBatchError, LogbrokerError, UnknownTopicError
@@ -113,9 +114,12 @@ class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def records(self) -> int | None:
         """The number of offsets between the group's position and the end, including those that are no longer in the
-        log. None if nothing is committed."""
-        if self.committed is None or self.error is not None:
+        log. None if it is unknown, because nothing is committed or because of `error`; but 0 if the partition has never
+        had a record."""
+        if self.error is not None:
             return None
+        if self.committed is None:
+            return None if self.end_offset else 0
         return max(0, self.end_offset - self.committed.offset)
 
     @property
@@ -167,10 +171,23 @@ async def delete_groups(connection: Connection, ids: Sequence[str]) -> list[Logb
 
 
 async def group_lag(connection: Connection, group: GroupDescription) -> list[PartitionLag]:
-    """Return the position of a group in every partition that has an owner or a committed offset, sorted."""
+    """Return the position of a group in each of its partitions, sorted.
+
+    These are the partitions that members hold or are assigned, and those with a committed offset. Of a topic in which
+    offsets are committed but nothing is assigned, they are all partitions: some clients commit only where they have
+    read, and the rest is unread, too.
+    """
     owners = {partition: member.id for member in group.members for partition in member.owned}
+    assigned = owners.keys() | {partition for member in group.members for partition in member.target}
     committed = await fetch_offsets(connection, group.info.id, None)
-    partitions = sorted(owners.keys() | committed.keys())
+    unassigned = {partition.topic for partition in committed} - {partition.topic for partition in assigned}
+    found = await look_for_topics(connection, (topic for topic in unassigned if topic))
+    whole = [topic for topic in found.values() if isinstance(topic, TopicInfo)]  # Others were deleted just now.
+    partitions = sorted(
+        assigned
+        | committed.keys()
+        | {TopicPartition(topic.name, number) for topic in whole for number in range(topic.partitions)}
+    )
     # A deleted topic has no name. A member holds its partitions until it learns of the deletion.
     there = [partition for partition in partitions if partition.topic]
     starts = dict(zip(there, await list_offsets(connection, [(p, "earliest") for p in there]), strict=True))

@@ -127,7 +127,9 @@ class Admin(Uncopied):
         return run(self._admin.describe_groups(group_ids))
 
     def group_lag(self, group: str) -> list[PartitionLag]:
-        """Return the lag of a group in each partition. Raises UnknownGroupError."""
+        """Return the lag of a group in each partition that members hold or are assigned, or that has a committed
+        offset. Of a topic in which offsets are committed but nothing is assigned, return all partitions. Raises
+        UnknownGroupError."""
         return run(self._admin.group_lag(group))
 
     def delete_group(self, group: str) -> None:
