@@ -8,6 +8,9 @@ be safe, and are changed:
 - Segments that retention has removed since do not count as missing.
 - Topics and partitions that were created since get rows again.
 
+Records that are older than the backup cannot be served: bytes that it knows as synced are missing. The plan names their
+partitions, which the next start refuses.
+
 The old store is kept, and no partition is changed.
 """
 
@@ -51,11 +54,12 @@ from logbroker.storage.partition_checkpoint import (
     decode_partition,
     epochs_unknown_below,
 )
-from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, decode_epochs, decode_metadata
+from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, decode_epochs, decode_metadata, encode_epochs
 from logbroker.tools.metadata_backup import Backup, count_values, extract, free_path, utc_text
 from logbroker.tools.segments.locate import file_bytes, segments_in
 from logbroker.tools.segments.log_file import LogFile
 from logbroker.tools.segments.mend import give
+from logbroker.tools.segments.partition_checks import segment_faults
 from logbroker.tools.segments.scan import LogScan
 from logbroker.types import TopicId
 
@@ -78,6 +82,8 @@ class RestorePlan(msgspec.Struct, kw_only=True):
     """Why the store that is replaced cannot be read; "" if it can be read, or is missing."""
     notes: list[str] = []
     """The differences between the data directory and its state at the time of the backup."""
+    offline: list[str] = []
+    """The partitions that will be offline after the next start. `notes` say why."""
     writes: list[Write] = []
     """The changes to the backup's store."""
 
@@ -249,23 +255,21 @@ class _Comparison:
             self._plan.writes += [(PRODUCERS, key, None) for key in producers]
             self._adopt(topic.name, found)
             return
-        gone = 0
+        gone: list[int] = []
         for number in range(topic.partitions):
             key = partition_row_key(topic.id, number)
             value = self._rows.get(key)
             checkpoint = decode_partition(key, value) if value is not None else None
             if found.get(number, topic.id) not in (topic.id, None):
-                self._note(
-                    f"{topic.name}-{number}: the files are of another topic of this name; they stay as they are, and "
-                    "the partition will be offline"
-                )
+                self._note_offline(topic, number, "the files are of another topic of this name; they stay as they are")
             elif number in found:
                 self._compare_partition(topic, number, checkpoint)
             elif checkpoint is not None and checkpoint.recovery_point:
-                gone += 1
+                gone.append(number)
         if gone:
+            self._plan.offline += [f"{topic.name}-{number}" for number in gone]
             self._note(
-                f"{topic.name}: the files of {gone} of {topic.partitions} partitions are missing; these will be "
+                f"{topic.name}: the files of {len(gone)} of {topic.partitions} partitions are missing; these will be "
                 f"offline. If the topic was deleted since the backup, do so again: logbroker topic delete {topic.name}"
             )
         later = sorted(number for number, owner in found.items() if number >= topic.partitions and owner == topic.id)
@@ -282,10 +286,7 @@ class _Comparison:
             self._plan.unscanned_bytes += sum(sizes.values())
             return
         checkpoint.history_unknown = True
-        if not sizes:
-            self._store(topic, number, checkpoint)
-            return
-        first = min(sizes)
+        first = min(sizes, default=0)
         if first > checkpoint.log_start_offset:
             # Retention removes the first segments. If others are missing, the broker refuses the partition.
             checkpoint.log_start_offset = first
@@ -293,23 +294,38 @@ class _Comparison:
             if not checkpoint.segments:
                 checkpoint = _from_the_start(first, checkpoint)
             self._note(f"{topic.name}-{number}: begins at offset {first} now, as retention left it since the backup")
-        self._take_epochs(topic, number, checkpoint)
+        fault = self._segment_fault(checkpoint, sizes) or self._take_epochs(topic, number, checkpoint)
         self._store(topic, number, checkpoint)
+        if fault:
+            self._note_offline(topic, number, fault)
+            return
         known = {entry.base_offset: entry.size_bytes for entry in checkpoint.segments}
         last = max(known, default=-1)
         self._plan.unscanned_bytes += sum(
             size_bytes - known.get(base_offset, 0) for base_offset, size_bytes in sizes.items() if base_offset >= last
         )
 
-    def _take_epochs(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint) -> None:
+    def _segment_fault(self, checkpoint: PartitionCheckpoint, sizes: Mapping[int, int]) -> str:
+        """Return why the files are not those of the backup's log, "" if they may be."""
+        for base_offset, reason in segment_faults(checkpoint, sizes, live=False):
+            return f"{base_offset:020d}.log: {reason}"
+        return ""
+
+    def _take_epochs(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint) -> str:
         """Add to the checkpoint the leader epochs that began below the recovery point since the backup, because the
-        recovery point was raised or a repair has cut the log. For any other epochs, the broker reports the file as
-        damaged when it starts."""
+        recovery point was raised or a repair has cut the log. Return what is wrong with the file, "" if nothing is."""
         path = self._directory(topic, number) / EPOCHS_NAME
-        with suppress(CorruptLogError, OSError):
+        try:
             epochs = decode_epochs(str(path), read_regular(path))
-            if epochs[: len(checkpoint.epochs)] == checkpoint.epochs:
-                checkpoint.epochs += epochs_unknown_below(checkpoint, epochs)
+        except FileNotFoundError:
+            epochs = []
+        except (CorruptLogError, OSError) as error:
+            return str(error)
+        known = checkpoint.epochs
+        if epochs[: len(known)] != known:
+            return f"{EPOCHS_NAME}: it should begin with {encode_epochs(known).decode('ascii')!r}"
+        checkpoint.epochs += epochs_unknown_below(checkpoint, epochs)
+        return ""
 
     def _adopt(self, name: str, partitions: dict[int, TopicId | None]) -> None:
         """Recreate a topic that the backup does not know."""
@@ -371,6 +387,10 @@ class _Comparison:
     def _store(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint) -> None:
         key = partition_row_key(topic.id, number)
         self._plan.writes.append((PARTITIONS, key, msgspec.msgpack.encode(checkpoint)))
+
+    def _note_offline(self, topic: Topic, number: int, why: str) -> None:
+        self._note(f"{topic.name}-{number}: will be offline: {why}")
+        self._plan.offline.append(f"{topic.name}-{number}")
 
     def _note(self, text: str) -> None:
         self._plan.notes.append(text)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 import os
 from pathlib import Path
+from typing import Final
 
 import click
 
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PathType
-from logbroker.cli.common.lines import confirm, tell, write_line
+from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import json_option, yes_option
 from logbroker.config import BrokerConfig
 from logbroker.errors import DataDirError
@@ -18,6 +19,10 @@ from logbroker.texts import size_text
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
 from logbroker.tools.metadata_restore import RestorePlan, extracted, plan_restore
 from logbroker.tools.metadata_restore import restore as put_in_place
+
+_ADVICE: Final = (
+    "If the files are older than this backup, restore a backup of the metadata from before they were copied"
+)
 
 data_dir_option = click.option(
     "--data-dir",
@@ -81,6 +86,9 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     and the topics created since the backup. Before it changes anything, the command shows where the backup and the
     files of the partitions differ. Committed offsets of groups go back to the state of the backup.
 
+    The files must not be older than the backup: a partition that lacks bytes which were synced at the time of the
+    backup is offline after the next start. The command names such partitions before it asks.
+
     \b
     Examples:
       logbroker meta restore --data-dir ./data /backups/logbroker-meta-20260131T120000Z.backup --dry-run
@@ -94,7 +102,8 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
         replaced: Path | None = None
         if not dry_run:
             if not yes:
-                confirm("Restore it?")
+                but = f", although {counted(len(plan.offline), 'partition')} will be offline" if plan.offline else ""
+                confirm(f"Restore it{but}?")
             replaced = put_in_place(plan, store, data_dir)
     if as_json:
         terminal.write_json(_document(plan, replaced, restored=not dry_run))
@@ -111,6 +120,8 @@ def _show(plan: RestorePlan) -> None:
         write_line(f"the store that is there cannot be read: {plan.store_error}")
     for note in plan.notes or ["the topics and partitions are those of the backup"]:
         write_line(f"  {note}")
+    if plan.offline:
+        write_line(f"{counted(len(plan.offline), 'partition')} will be offline. {_ADVICE}")
 
 
 def _document(plan: RestorePlan, replaced: Path | None, *, restored: bool) -> dict[str, object]:
@@ -120,6 +131,7 @@ def _document(plan: RestorePlan, replaced: Path | None, *, restored: bool) -> di
         "unscanned_bytes": plan.unscanned_bytes,
         "store_error": plan.store_error or None,
         "notes": plan.notes,
+        "offline": plan.offline,
         "restored": restored,
         "replaced": None if replaced is None else str(replaced),
     }

@@ -29,7 +29,7 @@ from logbroker.storage.partition_checkpoint import PartitionCheckpoint
 from logbroker.tools import metadata_backup
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
 from logbroker.tools.metadata_restore import extracted, plan_restore, restore
-from tests.tools.segment_files import StoppedPartition
+from tests.tools.segment_files import StoppedPartition, batch_positions
 
 
 @pytest.fixture
@@ -49,6 +49,11 @@ def state_of(data_dir: Path) -> dict[tuple[str, bytes], bytes]:
         return found
     finally:
         reader.close()
+
+
+def _stored_row(data_dir: Path) -> bytes:
+    (row,) = [row for (table, _), row in state_of(data_dir).items() if table == "partitions"]
+    return row
 
 
 def put(data_dir: Path, key: bytes, value: bytes) -> None:
@@ -132,8 +137,7 @@ def test_a_leader_epoch_that_is_newer_than_the_backup_is_taken_from_the_file(
     """A repair may have cut the log since, or retention raised where it begins: the start is not to refuse the file."""
     (stopped.directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 10\n")
     restored(made, stopped.data_dir)
-    (row,) = [row for (table, _), row in state_of(stopped.data_dir).items() if table == "partitions"]
-    checkpoint = msgspec.msgpack.decode(row, type=PartitionCheckpoint)
+    checkpoint = msgspec.msgpack.decode(_stored_row(stopped.data_dir), type=PartitionCheckpoint)
     assert [(entry.epoch, entry.start_offset) for entry in checkpoint.epochs] == [(0, 0), (1, 10)]
 
 
@@ -410,6 +414,60 @@ def test_a_restore_asks(
     assert "nothing was done" in capsys.readouterr().err
     assert ("state", b"later") in state_of(stopped.data_dir)
     assert not (stopped.data_dir / "meta" / "restoring").exists()
+
+
+def _last_batch(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[-1]
+    os.truncate(log, batch_positions(log)[-1])
+
+
+def _last_segments(stopped: StoppedPartition) -> None:
+    for log in stopped.logs()[-2:]:
+        log.unlink()
+
+
+def _all_segments(stopped: StoppedPartition) -> None:
+    for log in stopped.logs():
+        log.unlink()
+
+
+def _directory(stopped: StoppedPartition) -> None:
+    shutil.rmtree(stopped.directory)
+
+
+def _epochs(stopped: StoppedPartition) -> None:
+    (stopped.directory / "leader-epoch-checkpoint").unlink()
+
+
+@pytest.mark.parametrize("lose", [_last_batch, _last_segments, _all_segments, _directory, _epochs])
+def test_a_restore_names_the_partitions_that_will_be_offline_and_asks(
+    stopped: StoppedPartition,
+    made: Backup,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    lose: Callable[[StoppedPartition], None],
+) -> None:
+    """Their files are older than the backup, and lack what it knows as synced."""
+    lose(stopped)
+    put(stopped.data_dir, b"later", b"1")
+    command = ["meta", "restore", made.path, "--data-dir", str(stopped.data_dir)]
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert run(command) == 1
+    out, err = capsys.readouterr()
+    assert ("state", b"later") in state_of(stopped.data_dir)
+    assert "Restore it, although 1 partition will be offline?" in err
+    [note] = [line for line in out.splitlines() if line.startswith("  ")]
+    assert note.startswith("  flights")
+    assert "will be offline" in note
+    assert "will scan 0 bytes" in out
+    assert "1 partition will be offline. If the files are older than this backup, restore a backup" in out
+    assert run([*command, "--yes", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["offline"] == ["flights-0"]
+    assert document["notes"] == [note.strip()]
+    stopped.disk.stored = _stored_row(stopped.data_dir)
+    with pytest.raises(CorruptLogError):
+        stopped.disk.open()
 
 
 @pytest.mark.parametrize("place", ["meta/restoring", "meta.restoring"])
