@@ -661,7 +661,7 @@ class ListLanesResponse(_message.Message):
     def __init__(self, lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., total: _Optional[int] = ..., incomplete: _Optional[bool] = ...) -> None: ...
 
 class Lane(_message.Message):
-    __slots__ = ("status", "key", "state", "partition", "offset", "waiting", "attempt", "worker_id", "due_in_ms", "oldest_timestamp_ms", "first_failure_ms", "last_failure_ms", "reasons", "session_token", "level", "refusal", "cause", "cause_attempts", "obstacle", "sub_lanes", "held_ms", "replaced", "record")
+    __slots__ = ("status", "key", "state", "partition", "offset", "waiting", "attempt", "worker_id", "due_in_ms", "oldest_timestamp_ms", "first_failure_ms", "last_failure_ms", "reasons", "session_token", "level", "refusal", "cause", "cause_attempts", "obstacle", "sub_lanes", "held_ms", "replaced", "record", "worker_client")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -685,6 +685,7 @@ class Lane(_message.Message):
     HELD_MS_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
+    WORKER_CLIENT_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     key: bytes
     state: str
@@ -708,7 +709,8 @@ class Lane(_message.Message):
     held_ms: int
     replaced: bool
     record: _common_pb2.StoredRecord
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., state: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., waiting: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., due_in_ms: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., first_failure_ms: _Optional[int] = ..., last_failure_ms: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., session_token: _Optional[int] = ..., level: _Optional[int] = ..., refusal: _Optional[str] = ..., cause: _Optional[_Union[Place, _Mapping]] = ..., cause_attempts: _Optional[int] = ..., obstacle: _Optional[str] = ..., sub_lanes: _Optional[_Iterable[bytes]] = ..., held_ms: _Optional[int] = ..., replaced: _Optional[bool] = ..., record: _Optional[_Union[_common_pb2.StoredRecord, _Mapping]] = ...) -> None: ...
+    worker_client: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., state: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., waiting: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., due_in_ms: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., first_failure_ms: _Optional[int] = ..., last_failure_ms: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., session_token: _Optional[int] = ..., level: _Optional[int] = ..., refusal: _Optional[str] = ..., cause: _Optional[_Union[Place, _Mapping]] = ..., cause_attempts: _Optional[int] = ..., obstacle: _Optional[str] = ..., sub_lanes: _Optional[_Iterable[bytes]] = ..., held_ms: _Optional[int] = ..., replaced: _Optional[bool] = ..., record: _Optional[_Union[_common_pb2.StoredRecord, _Mapping]] = ..., worker_client: _Optional[str] = ...) -> None: ...
 
 class ExplainLanesRequest(_message.Message):
     __slots__ = ("group_id", "keys", "records")

@@ -79,15 +79,16 @@ def test_a_group_begins_where_it_is_told(queue: Queue, topic: str, name: str, st
 def test_describe_tells_who_works(queue: Queue, topic: str, name: str) -> None:
     queue("create", name, "--topic", topic)
     with Worker(queue.address, name, client_name="desk-1", prefetch=3) as worker:
-        next(iter(worker))
+        key = (next(iter(worker)).key or b"").decode()
         document = queue.json("describe", name)
         text = queue("describe", name)
-        lane = queue.json("explain", name, "c0")
+        lane, explained = queue.json("explain", name, key), queue("explain", name, key)
     (described,) = document["workers"]
     assert (described["client_name"], described["connected"]) == ("desk-1", True)
     assert 1 <= document["counts"]["in_flight"] <= 3
     assert "desk-1" in text
-    assert lane["state"] in ("in flight", "ready")
+    assert (lane["state"], lane["worker_id"], lane["worker_client"]) == ("in flight", described["id"], "desk-1")
+    assert f"holder        {described['id']} (desk-1)" in explained
 
 
 def test_describe_tells_what_retention_removed(

@@ -73,7 +73,7 @@ def test_a_receipt_is_void_when_its_lease_has_ended(kind: str) -> None:
     assert deliveries.pop_expired(9.9) == []
     lost = [
         record_id
-        for held, _ in deliveries.pop_expired(10.0)
+        for _, held, _ in deliveries.pop_expired(10.0)
         for record_id in (held if isinstance(held, range) else [x.head for x in held])
     ]
     assert sorted(lost) == [0, 2]
@@ -93,8 +93,8 @@ def test_a_part_can_be_extended_and_shortened(kind: str) -> None:
     for grant, start, end in deliveries.select("w", FIRST + 9, FIRST + 9, refusals):
         deliveries.extend(grant, start, end, 5.0, refusals)
     assert not refusals
-    assert [len(held) for held, _ in deliveries.pop_expired(5.0)] == [1]
-    assert sum(len(held) for held, _ in deliveries.pop_expired(10.0)) == 6
+    assert [len(held) for _, held, _ in deliveries.pop_expired(5.0)] == [1]
+    assert sum(len(held) for _, held, _ in deliveries.pop_expired(10.0)) == 6
     assert close(deliveries, "w", FIRST + 3, FIRST + 5) == ([3, 4, 5], [])
 
 

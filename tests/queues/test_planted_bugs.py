@@ -62,7 +62,7 @@ def ack_after_lease_loss_accepted(patch: pytest.MonkeyPatch) -> None:
     finish = Deliveries._finish
     expire = Deliveries.pop_expired
 
-    def bug(self: Deliveries, now: float) -> list[tuple[Settled, bool]]:
+    def bug(self: Deliveries, now: float) -> list[tuple[LeaseHolder, Settled, bool]]:
         patch.setattr(Deliveries, "_finish", lambda *_: None)
         lost = expire(self, now)
         patch.setattr(Deliveries, "_finish", finish)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,6 +146,33 @@ async def test_a_worker_that_stays_away_loses_what_it_held_after_the_grace(tmp_p
             delivered = await other.next_deliveries()
         assert delivered.attempts == [2]
         await until(lambda: "gone" not in group.links)
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_a_lost_record_says_whose_it_was(tmp_path: Path, in_session: bool, is_gone: bool) -> None:
+    """The worker is not connected any more when somebody looks for the process that crashed."""
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a"))
+        seconds: dict[str, Any] = {"grace_seconds": 0.1} if is_gone else {"lease_seconds": 0.5}
+        group = await opened.group(max_attempts=1, **seconds)
+        link = await group.connect(hello("crew", client_name="desk:12"))
+        if in_session:
+            await link.open_session(b"a")
+        await take(link, 1, credit=not in_session)
+        inspector = group.inspector
+        held = inspector.explain(inspector.lane(b"a"), group.moment())
+        assert (held.worker_id, held.worker_client) == ("crew", "desk:12")
+        if is_gone:
+            link.disconnected()
+        await until(lambda: group.queue.failures.get(0) is not None)
+        what = (
+            "the worker was lost" if is_gone else "the lock of the session ended" if in_session else "the lease ended"
+        )
+        lane = inspector.explain(inspector.lane(b"a"), group.moment())
+        assert lane.failure is not None
+        assert lane.failure.reasons == (f"{what}: crew (desk:12)",)
 
 
 async def test_a_goodbye_gives_back_at_once(tmp_path: Path) -> None:

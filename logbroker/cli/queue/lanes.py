@@ -127,6 +127,9 @@ def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -
     For a record without a key, `logbroker queue parked` or `logbroker queue lanes --order waiting` shows its place and
     the last reason, and `logbroker consume TOPIC --partition N --from OFFSET --max-records 1` shows the record.
 
+    A worker is shown as its id and, in parentheses, its client name: host and process id, unless its program has
+    chosen another name.
+
     `value` is the beginning of the first record's value, as workers get it. With --json, `record` is the whole record,
     as `logbroker consume --format json` writes records.
 
@@ -156,8 +159,7 @@ def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]
     yield f"  {_sentence(lane, queue)}"
     rows: list[tuple[str, str]] = []
     if lane.worker_id:
-        clients = {worker.id: worker.client_name for worker in queue.workers}
-        client = f" ({clients[lane.worker_id]})" if clients.get(lane.worker_id) else ""
+        client = f" ({lane.worker_client})" if lane.worker_client else ""
         rows.append(("holder", f"{lane.worker_id}{client}"))
     if lane.session_token:
         rows.append(("session", f"token {lane.session_token}"))

@@ -185,6 +185,7 @@ def lane_document(lane: LaneDescription) -> dict[str, Any]:
         **fields,
         **head,
         "worker_id": lane.worker_id or None,
+        "worker_client": lane.worker_client or None,
         "oldest_age_ms": age_ms(lane),
         "session_token": lane.session_token or None,
         **({} if lane.record is None else {"record": json_record(lane.record)}),

@@ -244,6 +244,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     attempt: number of the head's next attempt, or of the current one while it is in flight: its failures + 1. So a lane
         parked after 2 failures has attempt 3. 0: idle.
     worker_id: the worker that holds the lane; empty: none does.
+    worker_client: the client name of this worker, which is "HOST:PID" unless its program has chosen another one.
     due_in_ms: time until the lease or the session ends, or until the lane is ready again; None: nothing is due.
     oldest_timestamp_ms: timestamp of the head.
     first_failure_ms, last_failure_ms, reasons: failures of the head; None and empty: it has not failed. The last reason
@@ -280,6 +281,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     session_token: int
     level: int | None
     refusal: str
+    worker_client: str = ""
     obstacle: str = ""
     cause: tuple[int, int] | None = None
     cause_attempts: int = 0
@@ -444,6 +446,7 @@ def lane_description(lane: queues_pb2.Lane, topic: str = "", topic_id: bytes = b
         waiting=lane.waiting,
         attempt=lane.attempt,
         worker_id=lane.worker_id,
+        worker_client=lane.worker_client,
         due_in_ms=lane.due_in_ms if lane.HasField("due_in_ms") else None,
         oldest_timestamp_ms=lane.oldest_timestamp_ms if lane.oldest_timestamp_ms >= 0 else None,
         first_failure_ms=lane.first_failure_ms or None,

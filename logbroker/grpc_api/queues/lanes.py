@@ -111,6 +111,7 @@ def _lane(told: ToldLane) -> pb.Lane:
         waiting=facts.waiting,
         attempt=facts.attempt,
         worker_id=facts.worker_id,
+        worker_client=facts.worker_client,
         oldest_timestamp_ms=told.timestamp_ms,
         session_token=facts.session_token,
         level=facts.level,

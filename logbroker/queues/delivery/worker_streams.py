@@ -36,6 +36,11 @@ class WorkerStreams:
         self._dispatcher = dispatcher
         self._max_workers = max_workers
         self._scanned = asyncio.Event()
+        self._queue.deliveries.client_of = self._client_of
+
+    def _client_of(self, worker_id: str) -> str:
+        link = self.links.get(worker_id)
+        return "" if link is None else link.client_name
 
     # --- connecting --------------------------------------------------------------------------------------------------
 

@@ -81,6 +81,8 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Failures of the head + 1."""
     worker_id: str
     """The worker that holds the lane; "": none."""
+    worker_client: str
+    """The name that this worker has given for operators; "": none."""
     session_token: int
     """Fencing token of the lane's session; 0: no session."""
     due_in_seconds: float
@@ -522,12 +524,12 @@ class Explanation:
 
     def of(self, lane: Lane, now: Moment) -> LaneFacts:
         """Explain an existing lane, or the lane without records that `Inspector.lane` returns."""
-        queue, worker_id, due, held_seconds, in_session, first = self._queue, "", now.seconds, 0.0, 0, None
+        queue, worker, due, held_seconds, in_session, first = self._queue, None, now.seconds, 0.0, 0, None
         session = queue.sessions.get(lane.key) if lane.key is not None else None
         if session is not None:
-            worker_id, due, in_session, first = session.worker.id, session.deadline, session.in_flight, session.first
+            worker, due, in_session, first = session.worker, session.deadline, session.in_flight, session.first
         if lane.state == IN_FLIGHT and (grant := self._holder(lane)) is not None:
-            worker_id, due = grant.worker.id, grant.deadline
+            worker, due = grant.worker, grant.deadline
             held_seconds = max(0.0, now.seconds - (grant.first_deadline - queue.settings.lease_seconds))
         elif lane.state == WAITING:
             due = queue.stalled.delays.due(lane)
@@ -540,7 +542,8 @@ class Explanation:
             head=head,
             waiting=len(lane) + in_session,
             attempt=queue.failures.count(head) + 1,
-            worker_id=worker_id,
+            worker_id="" if worker is None else worker.id,
+            worker_client="" if worker is None else worker.client,
             session_token=0 if session is None else session.token,
             due_in_seconds=max(0.0, due - now.seconds),
             held_seconds=held_seconds,

@@ -15,7 +15,7 @@ an already settled delivery gets an error that says which of the two it was.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -83,6 +83,8 @@ class Deliveries:
         """Time of the last `pop_expired`. Leases and locks that ended before it are over, even if some of their
         deliveries are not taken back yet."""
         self.in_flight = 0
+        self.client_of: Callable[[str], str] = lambda worker_id: ""
+        """Returns the client name of a worker that begins to hold something. `WorkerStreams` sets it."""
 
     @property
     def next_receipt(self) -> int:
@@ -93,7 +95,7 @@ class Deliveries:
 
     def worker(self, worker_id: str) -> LeaseHolder:
         """Return the worker with this id. A worker is known as long as it holds something."""
-        return self._workers.get(worker_id) or LeaseHolder(worker_id, {}, {})
+        return self._workers.get(worker_id) or LeaseHolder(worker_id, self.client_of(worker_id), {}, {})
 
     def add_session(self, session: WorkerSession) -> None:
         worker = self._workers[session.worker.id] = session.worker
@@ -294,16 +296,16 @@ class Deliveries:
 
     # --- losing ------------------------------------------------------------------------------------------------------
 
-    def pop_expired(self, now: float) -> list[tuple[Settled, bool]]:
-        """Take out grants whose lease has ended, about `LOST_AT_ONCE` deliveries. Return their contents, and whether no
-        attempt counts."""
+    def pop_expired(self, now: float) -> list[tuple[LeaseHolder, Settled, bool]]:
+        """Take out grants whose lease has ended, about `LOST_AT_ONCE` deliveries. Return their workers and contents,
+        and whether no attempt counts."""
         self._now = now
-        lost: list[tuple[Settled, bool]] = []
+        lost: list[tuple[LeaseHolder, Settled, bool]] = []
         room = LOST_AT_ONCE
         while room > 0 and (grant := self.leases.pop(now)) is not None:
             part = self._cut(grant, min(grant.end, grant.first + LOST_AT_ONCE), upper=False)
             held = self._lose(part, Loss.LEASE_ENDED)
-            lost.append((held, part.excused))
+            lost.append((part.worker, held, part.excused))
             room -= len(held)
         return lost
 

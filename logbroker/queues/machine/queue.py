@@ -360,12 +360,12 @@ class Queue:
             self.splitting.step(now)
 
     def _tick(self, now: Moment) -> None:
-        for settled, excused in self.deliveries.pop_expired(now.seconds):
+        for worker, settled, excused in self.deliveries.pop_expired(now.seconds):
             if excused:
                 self.outcomes.give_back(settled)
                 continue
             self.outcomes.tally.leases_lost += len(settled)
-            self.outcomes.fail(settled, LEASE_ENDED, None, now)
+            self.outcomes.fail(settled, worker.reason(LEASE_ENDED), None, now)
         self.lifecycle.end_graces(now)
         self.sessions.expire(now)
         self.stalled.tick(now.seconds)

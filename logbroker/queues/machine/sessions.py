@@ -273,19 +273,20 @@ class Sessions:
     def end(self, session: WorkerSession, why: Loss, now: Moment) -> None:
         """End a session. If its lock ended or its worker was lost, an attempt is counted, unless its holder may never
         have seen the first record."""
-        key, reason = session.key, _REASONS.get(why)
+        key, what = session.key, _REASONS.get(why)
         first = next((grant for grant in session.grants if grant.left), None)
         records = self._deliveries.lose_from(session, why, ended=True)
         self._deliveries.remove_session(session)
         self._table.remove(session)
         self._lanes.offered.pop(key, None)
         excused = first is not None and first.excused
-        if reason is not None:
+        if what is not None:
             self._changes.lost_sessions.append((session, why))
             if not excused:
                 self._outcomes.tally.leases_lost += len(records)
         if records:
-            self._put_back(key, records, None if excused else reason, None, now)
+            reason = None if what is None or excused else session.worker.reason(what)
+            self._put_back(key, records, reason, None, now)
         lane = self._lanes.get(key)
         if lane is not None and lane.state == IN_SESSION:
             # The lane goes to the end of the ready queue, so that a worker that opens the next free session does not

@@ -104,5 +104,5 @@ class WorkerLifecycle:
             self._outcomes.give_back(settled)
         else:
             self._outcomes.tally.leases_lost += len(settled)
-            self._outcomes.fail(settled, WORKER_LOST, None, now)
+            self._outcomes.fail(settled, worker.reason(WORKER_LOST), None, now)
         return 1 + len(settled)

@@ -12,6 +12,8 @@ class LeaseHolder(msgspec.Struct, eq=False):
     """A worker that holds deliveries or sessions."""
 
     id: str
+    client: str
+    """The name that the worker has given for operators, such as its host and process; "": none."""
     grants: dict[int, Grant]
     """Grants by their first receipts."""
     sessions: dict[bytes, WorkerSession]
@@ -20,6 +22,11 @@ class LeaseHolder(msgspec.Struct, eq=False):
     gone: Loss | None = None
     """Reason why the worker is gone; None if it is not gone. A gone worker can settle nothing from now on, although its
     deliveries are taken back in several steps."""
+
+    def reason(self, what: str) -> str:
+        """Return the reason of a failed attempt that was not the program's word: what happened, and to which worker."""
+        name = f"{self.id} ({self.client})" if self.client else self.id
+        return f"{what}: {name}" if name else what
 
 
 class WorkerSession(msgspec.Struct, eq=False):
