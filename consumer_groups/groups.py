@@ -151,7 +151,10 @@ class Groups:
         found = self._groups.get(group_id)
         if found is None:
             self._check_new_id(group_id)
-            raise UnknownGroupError(f"there is no group {group_id}; a group begins with its first member or commit")
+            raise UnknownGroupError(
+                f"there is no group {group_id}: check the id (`logbroker group list`); a group begins with its first"
+                " member or commit"
+            )
         return found
 
     def classic_group(self, group_id: str) -> ClassicCoordinator:

@@ -102,13 +102,19 @@ class QueueGroupRegistry:
         found = self._groups.get(group_id)
         if found is None:
             self._check_new_id(group_id)
-            raise UnknownGroupError(f"there is no queue group {group_id}: create it first")
+            raise UnknownGroupError(
+                f"there is no queue group {group_id}: check the id (`logbroker queue list`), or create the group"
+                " (`logbroker queue create`)"
+            )
         return found
 
     def _check_new_id(self, group_id: str) -> None:
         check_group_id(group_id)
         if self.is_of_other_type(group_id):
-            raise WrongGroupTypeError(f"{group_id} is a consumer group: use a Consumer, or choose another id")
+            raise WrongGroupTypeError(
+                f"{group_id} is a consumer group: use a Consumer or `logbroker group` (the service Groups), or another"
+                " id"
+            )
 
     # --- changes -----------------------------------------------------------------------------------------------------
 

@@ -269,6 +269,28 @@ def test_an_offline_partition_has_no_end_and_no_lag(capsys: pytest.CaptureFixtur
     assert ["1", "-", "-", "0"] in [line.split()[:4] for line in rewound.splitlines()]
 
 
+@pytest.mark.parametrize(
+    ("command", "commands"),
+    [
+        ("topic describe nowhere", ["topic list", "topic create"]),
+        ("group describe nowhere", ["group list"]),
+        ("queue describe nowhere", ["queue list", "queue create"]),
+        ("queue explain nowhere key", ["queue list", "queue create"]),
+        ("queue describe CONSUMERS", ["group"]),
+        ("group describe QUEUE", ["queue"]),
+    ],
+)
+def test_a_name_that_is_not_there_or_of_another_kind_is_answered_with_the_commands_that_help(
+    queue: Queue, topic: str, name: str, command: str, commands: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue("create", name, "--topic", topic)
+    with Admin(queue.address) as admin:
+        admin.commit_offsets(topic, {TopicPartition(topic, 0): 0})
+    words = [{"CONSUMERS": topic, "QUEUE": name}.get(word, word) for word in command.split()]
+    assert run([*words, "--broker", queue.address]) == 1
+    assert re.findall("`logbroker (.+?)`", capsys.readouterr().err) == commands
+
+
 def test_the_examples_of_the_help_use_a_name_for_one_kind_of_group() -> None:
     """They can be run one after the other on one broker."""
     texts = {parameter.command.help or "" for parameter in parameters()}

@@ -126,7 +126,10 @@ class Catalog:
         try:
             return self._by_name[name]
         except KeyError:
-            raise UnknownTopicError(f"there is no topic {quoted(name)}; create it first") from None
+            raise UnknownTopicError(
+                f"there is no topic {quoted(name)}: check the name (`logbroker topic list`), or create the topic"
+                " (`logbroker topic create`)"
+            ) from None
 
     def by_id(self, topic_id: TopicId) -> Topic:
         try:
