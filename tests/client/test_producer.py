@@ -291,6 +291,29 @@ async def test_what_is_not_delivered_in_time_fails(logbroker_broker: EmbeddedBro
     assert [record.value for record in await read_all(logbroker_broker.address, topic)] == [b"first", b"again"]
 
 
+@pytest.mark.prove
+async def test_each_record_has_its_own_time(logbroker_broker: EmbeddedBroker, topic: str) -> None:
+    """While the broker is away, records gather in batches."""
+    await create(logbroker_broker.address, topic)
+    async with Producer(logbroker_broker.address, delivery_timeout_seconds=4) as producer:
+        await producer.send_and_wait(topic, b"first")
+        await asyncio.to_thread(logbroker_broker.kill)
+        failed_after: list[float] = []
+
+        async def send() -> None:
+            begun = time.monotonic()
+            with pytest.raises(RequestTimeoutError):
+                await producer.send_and_wait(topic, b"late")
+            failed_after.append(time.monotonic() - begun)
+
+        sending = []
+        for _ in range(20):
+            sending.append(asyncio.create_task(send()))
+            await asyncio.sleep(0.18)
+        await asyncio.gather(*sending)
+    assert min(failed_after) > 2, failed_after
+
+
 async def test_a_broker_that_does_not_answer_fails_in_time_too(logbroker_broker: EmbeddedBroker, topic: str) -> None:
     await create(logbroker_broker.address, topic)
     producer = Producer(logbroker_broker.address, delivery_timeout_seconds=0.5)

@@ -32,6 +32,10 @@ Handle = TypeVar("Handle")
 
 _NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
 _MAX_UNSEEN_FAILURES: Final = 1000
+_MAX_OPEN_SECONDS: Final = 1.0
+_OPEN_SHARE: Final = 0.1
+"""While nothing can be sent, a batch that is due takes more records for this long, or for this share of the delivery
+timeout."""
 
 
 class Accumulator(Generic[Handle]):
@@ -314,14 +318,17 @@ class Accumulator(Generic[Handle]):
 
     def expire(self, now: float, last_failure: LogbrokerError | None) -> bool:
         """Fail the overdue batches that are not in flight. Return whether an overdue batch is in flight: it can fail
-        only when the broker has answered, or when the stream breaks.
+        only when the broker has answered, or when the stream breaks. Call it several times a second.
 
         `last_failure` is the error of the connection. It is reported for batches that have no error of their own.
         """
         overdue = False
+        # A batch fails when the time of its first record is over. So records that come long after that one need another
+        # batch.
+        open_seconds = min(_MAX_OPEN_SECONDS, self.delivery_timeout_seconds * _OPEN_SHARE)
         for route, partition in list(self._active):
             queue, open_batch = route.queues[partition], route.open[partition]
-            if open_batch is not None and open_batch.deadline <= now:
+            if open_batch is not None and min(open_batch.deadline, open_batch.ready_at + open_seconds) <= now:
                 self._close(route, partition)
             for batch in queue.expired(now):
                 known = "" if not batch.uncertain else "; whether it was written is not known"
