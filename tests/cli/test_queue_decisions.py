@@ -253,6 +253,15 @@ def test_explain_shows_the_record_that_workers_get(queue: Queue, topic: str, nam
     assert (lane["replaced"], lane["record"]["value"]) == (True, "mended")
 
 
+def test_explain_shows_the_whole_of_a_large_record(queue: Queue, topic: str, name: str) -> None:
+    with Admin(queue.address) as admin, Producer(queue.address) as producer:
+        admin.alter_topic(topic, set_configs={"max.message.bytes": "16777216"})
+        producer.send_and_wait(topic, b"x" * 6_000_000, b"large")
+    queue("create", name, "--topic", topic)
+    until(lambda: queue.json("explain", name, "large")["state"] == "ready")
+    assert len(queue.json("explain", name, "large")["record"]["value"]) == 6_000_000
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -236,7 +236,7 @@ def replace(
 
     \b
     Examples:
-      logbroker queue explain billing customer-7 --json | jq -j .record.value > mended.json
+      logbroker queue explain billing customer-7 --json | jq -ej .record.value > mended.json
       logbroker queue replace billing customer-7 --value '{"amount": 12}'
       logbroker queue replace billing customer-7 < mended.json
       logbroker queue replace billing customer-7 --header tenant=acme --header trace=17 < mended.json

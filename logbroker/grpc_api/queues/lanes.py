@@ -71,9 +71,11 @@ async def listed_lanes(group: QueueGroup, request: pb.ListLanesRequest, room_byt
 async def explained_lanes(
     group: QueueGroup, keys: Sequence[bytes], room_bytes: int, *, is_all_scanned: bool, with_records: bool = False
 ) -> pb.ExplainLanesResponse:
-    """Explain the lanes of these keys, as many as fit; see `explain_lanes`. A record that does not fit is left out."""
+    """Explain the lanes of these keys, as many as fit; see `explain_lanes`. A record that does not fit is left out,
+    except the first one of the answer."""
     pace = Pace()
     response = pb.ExplainLanesResponse()
+    has_record = False
     full = item_status(FULL)
     explained = await explain_lanes(group, keys, pace, is_all_scanned=is_all_scanned, with_records=with_records)
     for key, told, state, sub_lanes, waiting, record in explained:
@@ -85,14 +87,16 @@ async def explained_lanes(
         message.sub_lanes.extend(sub_lanes)
         message.waiting = waiting
         room_bytes -= message.ByteSize() + FRAME_BYTES
-        if record is not None and _content_bytes(record) <= room_bytes:
+        fits = room_bytes >= 0
+        if fits and record is not None and (not has_record or _content_bytes(record) <= room_bytes):
             stored = stored_record(record)
             size_bytes = stored.ByteSize() + FRAME_BYTES
-            if size_bytes <= room_bytes:
+            if not has_record or size_bytes <= room_bytes:
+                has_record = True
                 message.record.CopyFrom(stored)
                 room_bytes -= size_bytes
             await pace.step(len(record.headers))
-        response.lanes.append(message if room_bytes >= 0 else pb.Lane(key=message.key, status=full))
+        response.lanes.append(message if fits else pb.Lane(key=message.key, status=full))
         await pace.step(EXPLAINED_STEPS + len(message.key) // HASHED_PER_STEP)
     return response
 
