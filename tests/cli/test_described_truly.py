@@ -262,9 +262,11 @@ def test_an_offline_partition_has_no_end_and_no_lag(capsys: pytest.CaptureFixtur
         log.unlink()
         broker.start()
         described, lag = queue("describe", "workers"), group("describe", "readers")
+        lags = {each["id"]: each for each in group.json("list", "--lag")}
         assert run(["queue", "rewind", "workers", "--to", "latest", "--dry-run", "--broker", broker.address]) == 1
         rewound = capsys.readouterr().out
     assert "at least 1 record behind, 1 of 2 partitions cannot be asked" in lag
+    assert {name: each["unknown_partitions"] for name, each in lags.items()} == {"workers": 1, "readers": 1}
     assert ["1", "0", "0", "-", "-"] in [line.split()[:5] for line in described.splitlines()]
     assert ["1", "-", "-", "0"] in [line.split()[:4] for line in rewound.splitlines()]
 

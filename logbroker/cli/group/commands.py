@@ -119,7 +119,8 @@ def _lags(admin: CommandAdmin, broker: str, infos: Sequence[GroupInfo]) -> dict[
         for queue in queue_admin.describe_queues(names, oldest=True):
             if isinstance(queue, QueueDescription):
                 behind = queue.counts.open + queue.counts.unscanned
-                lags[queue.id] = _Lag(behind, 0, queue.oldest_timestamp_ms)
+                stopped = sum(partition.error is not None for partition in queue.partitions)
+                lags[queue.id] = _Lag(behind, stopped, queue.oldest_timestamp_ms)
     return lags
 
 
