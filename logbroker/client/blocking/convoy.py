@@ -337,19 +337,20 @@ class Convoy(Uncopied):
 
     def _handle(self, handler: Handler, entry: Entry) -> bool:
         """Run the handler, and handle its outcome. Return whether the record is done."""
+        core = self._core
         failure: Exception | None = None
         if not self._feed.begins(entry.item):
-            with self._core.lock:
-                self._core.lose(entry)
+            with core.lock:
+                core.lose(entry)
             return False
-        if self._core.is_used_up(entry):
+        if core.is_used_up(entry):
             failure = entry.error
-        elif not entry.lacks_key or (failure := self._core.key_failure(entry)) is None:
+        elif not entry.lacks_key or (failure := core.key_failure(entry)) is None:
             try:
                 call_plain(HANDLER, handler, entry.item)
             except Exception as error:
                 failure = error
-        if failure is not None and not self._is_given_up(entry, failure):
+        if failure is not None and not (core.has_settled(entry, failure) or self._is_given_up(entry, failure)):
             return False
         if self._ack(entry):
             return True

@@ -340,7 +340,7 @@ class Convoy(Uncopied):
         await slots.outlive_handler()
         if entry.state is not RecordState.RUNNING:
             return  # Its partition was given away or lost.
-        if failure is None or await self._is_given_up(entry, failure, slots):
+        if failure is None or self._core.has_settled(entry, failure) or await self._is_given_up(entry, failure, slots):
             if await self._ack(entry):
                 self._lanes.done(entry)
             else:

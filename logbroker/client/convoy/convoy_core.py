@@ -397,6 +397,14 @@ class ConvoyCore(Tracks):
     # The logging comes after all other steps and without the lock, because a logging handler of the program may raise
     # an error, or take its time.
 
+    def has_settled(self, entry: Entry, error: Exception) -> bool:
+        """Return whether a handler of a delivery settled it and then failed. The failure is logged and changes nothing:
+        the delivery is not this program's any more."""
+        if not isinstance(entry.item, LeasedRecord) or not entry.item.settled:
+            return False
+        _log.error("the handler of %s failed after it had settled it: %s", name_of(entry), error, exc_info=error)
+        return True
+
     def failed(self, entry: Entry, error: Exception) -> bool:
         """Note the failure of a handler. Return whether the record is to be given up: its attempts are used up, and its
         key is not to be blocked. If they were used up before this call, only the dead letter is still to be sent, and

@@ -336,6 +336,31 @@ async def test_a_delivery_that_was_lost_is_no_error_of_the_worker_at_the_end(
     assert "1 deliveries of topic" in caplog.text
 
 
+@pytest.mark.parametrize("how", ["ack", "nack", "release"])
+async def test_a_failure_after_the_handler_has_settled_changes_nothing(
+    how: str, address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with `Worker.run`: the failure is logged."""
+    await queue(address, topic, [b"a", b"a"])
+    handled: list[tuple[bytes | None, bool]] = []
+
+    async def handle(delivery: WorkerDelivery) -> None:
+        handled.append((delivery.value, delivery.settled))
+        if len(handled) == 1:
+            getattr(delivery, how)()
+            raise ValueError("afterwards")
+
+    async with Worker(address, topic) as worker:
+        convoy = Convoy(worker, max_attempts=2, backoff_initial_seconds=0.01)
+        task = asyncio.create_task(convoy.run(handle))
+        await until(lambda: convoy.counts().done == (2 if how == "ack" else 3))
+        assert convoy.blocked() == []
+        convoy.stop()
+        await task
+    assert sorted(handled) == sorted([(b"0", False)] * (1 if how == "ack" else 2) + [(b"1", False)])
+    assert "ValueError: afterwards" in caplog.text
+
+
 async def test_what_a_worker_has_not_done_at_a_stop_is_delivered_again(address: str, topic: str) -> None:
     await queue(address, topic, [b"a", b"a", b"b"])
     release = asyncio.Event()

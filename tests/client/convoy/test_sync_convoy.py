@@ -280,6 +280,25 @@ def test_outputs_keep_the_order_of_their_key_and_a_refusal_is_not_done(address: 
     assert all(numbers == sorted(numbers) for numbers in sent.values()), sent
 
 
+def test_a_failure_after_the_handler_has_settled_changes_nothing(address: str, topic: str) -> None:
+    asyncio.run(create(address, topic, 1, [b"a", b"a"]))
+    handled: list[bytes | None] = []
+
+    def handle(delivery: WorkerDelivery) -> None:
+        handled.append(delivery.value)
+        if len(handled) == 1:
+            delivery.nack(delay_seconds=0.01)
+            raise ValueError("afterwards")
+
+    with QueueAdmin(address) as admin:
+        admin.create_queue(topic, topic, QueueSettings(ordering="none"), start="earliest")
+    with Worker(address, topic) as worker:
+        convoy = Convoy(worker, max_attempts=2, backoff_initial_seconds=0.01)
+        run_until(convoy, handle, lambda: convoy.counts().done == 3)
+        assert convoy.blocked() == []
+    assert sorted(handled) == [b"0", b"0", b"1"]  # type: ignore[type-var]
+
+
 def test_bad_input_gets_one_clear_error(address: str, topic: str) -> None:
     asyncio.run(create(address, topic, 1, [b"a"]))
 
