@@ -34,6 +34,8 @@ from logbroker.program_end import end_brokers_with
 _log = logging.getLogger(__name__)
 
 _WATCH_SECONDS: Final = 0.2
+_MAX_POLL_SECONDS: Final = 86_400.0
+"""The longest wait of one call; `poll` takes milliseconds as a C int."""
 READY_PREFIX: Final = "ready grpc="
 
 
@@ -162,9 +164,13 @@ class EmbeddedBroker:
         """Return the addresses from the broker's `ready` line, by the names of the listeners."""
         assert process.stdout is not None
         line = b""
+        poll = select.poll()  # `select.select` takes no descriptor above 1,023.
+        poll.register(process.stdout, select.POLLIN)
         while not line.endswith(b"\n"):
-            readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            if not readable:
+            left_seconds = deadline - time.monotonic()
+            if not poll.poll(max(0.0, min(left_seconds, _MAX_POLL_SECONDS)) * 1000):
+                if left_seconds > _MAX_POLL_SECONDS:
+                    continue
                 raise BrokerUnavailableError("the embedded broker was not ready in time" + self._last_words())
             piece = os.read(process.stdout.fileno(), 4096)
             if not piece:

@@ -39,6 +39,23 @@ def test_it_is_ready_when_it_is_entered_and_its_data_go_with_it() -> None:
         broker.start()
 
 
+@pytest.mark.prove
+def test_it_starts_in_a_program_with_many_open_files() -> None:
+    """`select.select` takes no descriptor above 1,023."""
+    program = (
+        "import math, os, resource, logbroker\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (2_000, hard))\n"
+        "files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]\n"
+        "broker = logbroker.embedded()\n"
+        "broker.start(timeout_seconds=math.inf)\n"
+        "broker.stop()\n"
+        "print('stopped')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.returncode) == ("stopped\n", 0), done.stderr
+
+
 def test_it_has_no_address_before_it_starts_and_takes_no_directory_without_a_name() -> None:
     broker = logbroker.embedded(kafka=True)
     for name in ("address", "kafka_address"):
