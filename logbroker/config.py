@@ -31,6 +31,8 @@ DAY_MS: Final = 24 * HOUR_MS
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
 MAX_SECONDS: Final = 86_400
+MOST_PARTITIONS: Final = 20_000
+"""The most partitions of a topic. A request lists at most this many, and a fetch stream reads at most this many."""
 MIN_LEASE_SECONDS: Final = 0.1
 MAX_LEASE_SECONDS: Final = 43_200.0
 """Longest lease of a delivery, whether the queue group or the worker sets it: 12 hours, as in SQS."""
@@ -284,10 +286,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = ""
 
     default_partitions: Annotated[
-        int, Setting("Number of partitions of a topic that is created without a number.", "partitions", 1, 1_000_000)
+        int,
+        Setting("Number of partitions of a topic that is created without a number.", "partitions", 1, MOST_PARTITIONS),
     ] = 1
     max_partitions_per_topic: Annotated[
-        int, Setting("Maximum number of partitions of one topic.", "partitions", 1, 1_000_000)
+        int, Setting("Maximum number of partitions of one topic.", "partitions", 1, MOST_PARTITIONS)
     ] = 10_000
     max_partitions: Annotated[
         int, Setting("Maximum number of partitions of all topics together.", "partitions", 1, 100_000_000)

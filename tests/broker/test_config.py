@@ -8,11 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from logbroker.broker import topics
 from logbroker.broker.local_engine.catalog import decode_topic, encode_topic
 from logbroker.broker.topics import with_configs
 from logbroker.config import BROKER_BOUNDS, BROKER_SETTINGS, BrokerConfig, TopicConfig, load_broker_config
 from logbroker.engine import LogGeneration
 from logbroker.errors import ConfigFileError
+from logbroker.grpc_api.log import fetch_session
+from logbroker.queues.model import record_id
 from logbroker.types import TopicId
 
 
@@ -56,6 +59,12 @@ def test_every_number_has_bounds_and_both_are_kept() -> None:
                 BrokerConfig(**dict[str, Any]({name: value}))
         if name != "default_partitions":
             assert getattr(BrokerConfig(**{name: kind(most)}), name) == most
+
+
+def test_every_partition_of_the_largest_topic_can_be_used() -> None:
+    """By queue groups, consumers and requests."""
+    bounds = [record_id.MAX_PARTITIONS, fetch_session.MAX_PARTITIONS, topics.MAX_ITEMS]
+    assert BROKER_BOUNDS["max_partitions_per_topic"][1] <= min(bounds)
 
 
 def test_settings_that_contradict_each_other_are_told_in_one_line(tmp_path: Path) -> None:

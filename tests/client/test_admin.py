@@ -124,6 +124,10 @@ async def test_lists_answer_each_item(address: str, topic: str) -> None:
         offsets = await admin.list_offsets([TopicPartition(topic, 0), TopicPartition(topic, 5)], "latest")
         assert offsets[0] == ListedOffset(0, -1, 0)
         assert isinstance(offsets[1], UnknownPartitionError)
+        # The broker takes 20,000 at once.
+        many = await admin.list_offsets([*[TopicPartition(topic, 5)] * 45_000, TopicPartition(topic, 0)], "latest")
+        assert {type(outcome) for outcome in many[:-1]} == {UnknownPartitionError}
+        assert (len(many), many[-1]) == (45_001, offsets[0])
         deleted = await admin.delete_topics([topic, "nowhere"])
         assert [type(outcome) for outcome in deleted] == [TopicInfo, UnknownTopicError]
 

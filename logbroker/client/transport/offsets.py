@@ -20,6 +20,8 @@ When = Literal["earliest", "latest"] | int | datetime.datetime
 Start = Literal["earliest", "latest"] | int | datetime.datetime
 """Where to start: the log start offset, the high watermark, an offset, or the first record at or after a time."""
 
+_AT_ONCE: Final = 20_000
+"""Maximum number of items in one request. The broker takes no more."""
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _SPECS: Final = {"earliest": log_pb2.OFFSET_SPEC_EARLIEST, "latest": log_pb2.OFFSET_SPEC_LATEST}
 
@@ -51,15 +53,15 @@ async def list_offsets(
     connection: Connection, wishes: Sequence[tuple[TopicPartition, When]]
 ) -> list[ListedOffset | LogbrokerError]:
     """Find an offset for each pair of a partition and a position. Return for each pair the offset or its error."""
-    if not wishes:
-        return []
-    response = await connection.unary(
-        "ListOffsets", log_pb2.ListOffsetsRequest(items=[_item(partition, when) for partition, when in wishes])
-    )
-    return [
-        error_of_item(result.status) or ListedOffset(result.offset, result.timestamp_ms, result.leader_epoch)
-        for result in response.results
-    ]
+    found: list[ListedOffset | LogbrokerError] = []
+    for start in range(0, len(wishes), _AT_ONCE):
+        items = [_item(partition, when) for partition, when in wishes[start : start + _AT_ONCE]]
+        response = await connection.unary("ListOffsets", log_pb2.ListOffsetsRequest(items=items))
+        found += [
+            error_of_item(result.status) or ListedOffset(result.offset, result.timestamp_ms, result.leader_epoch)
+            for result in response.results
+        ]
+    return found
 
 
 async def find_offsets(
