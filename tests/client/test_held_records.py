@@ -126,10 +126,19 @@ def test_a_session_that_is_lost_takes_its_deliveries_along(worker: Worker) -> No
     for use in (session.check, second.ack, lambda: session.set_state(b"")):
         with pytest.raises(StaleSessionError, match="another has it"):
             use()
-    assert isinstance(worker.in_flight.outbox.take_untold(), StaleSessionError)
+    assert worker.in_flight.outbox.take_untold() is None, "the session has told of it"
     (kept,) = worker.take(1, buffer=other.buffer)
     kept.ack()
     assert acks(worker.sent()) == [(4, 4)]
+
+
+def test_the_loss_of_a_session_that_nobody_asked_is_told_by_the_next_flush(worker: Worker) -> None:
+    session = worker.open_session()
+    worker.receive(1, [0], session=session)
+    (delivery,) = worker.take(1, buffer=session.buffer)
+    delivery.ack()
+    worker.in_flight.sessions.lost(7, b"k", StaleSessionError("another has it"))
+    assert isinstance(worker.in_flight.outbox.take_untold(), StaleSessionError)
 
 
 def test_locks_are_renewed_in_time_and_sessions_that_did_not_outlive_a_break_are_lost(worker: Worker) -> None:
