@@ -11,6 +11,7 @@ import pytest
 from logbroker.client import Admin, Consumer, TopicPartition
 from logbroker.client.consumer.group_reader import GroupReader
 from logbroker.client.consumer.membership import MembershipState
+from logbroker.client.sync import Admin as SyncAdmin
 from logbroker.errors import (
     AssignorMismatchError,
     BrokerUnavailableError,
@@ -20,6 +21,7 @@ from logbroker.errors import (
 )
 from tests.client.group_helpers import Events, add, drain, fill, numbers, rest, settle
 from tests.client.worker_helpers import wire
+from tests.waiting import until
 
 
 async def test_members_share_the_partitions_and_no_record_is_read_twice(address: str, topic: str) -> None:
@@ -45,6 +47,30 @@ async def test_members_share_the_partitions_and_no_record_is_read_twice(address:
         ]
         assert len(later) == 600
         assert {(r.partition, r.offset) for r in later}.isdisjoint({(r.partition, r.offset) for r in seen})
+
+
+async def test_a_member_is_told_of_no_assignment_that_it_has_lost(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its event loop stands still between the assignment and the call of `on_assigned`, beyond its session."""
+    await fill(address, topic, 2, 10)
+    begin_to_read, frozen = GroupReader._begin_to_read, False
+
+    async def slow(self: GroupReader, *arguments: Any) -> None:
+        nonlocal frozen
+        await begin_to_read(self, *arguments)
+        if not frozen:
+            frozen = True
+            with SyncAdmin(address) as admin:
+                until(lambda: not admin.describe_group(topic).members)
+
+    monkeypatch.setattr(GroupReader, "_begin_to_read", slow)
+    events = Events()
+    async with Consumer(address, group=topic, session_timeout_seconds=1) as consumer:
+        await consumer.subscribe(topic, **events.listen("it"))
+        assert len(await drain(consumer, 10)) == 10
+    assert frozen
+    assert [kind for _, kind, _ in events.all] == ["assigned", "revoked"]
 
 
 async def test_a_partition_goes_on_where_its_last_owner_was(address: str, topic: str) -> None:

@@ -168,8 +168,8 @@ class GroupReader:
         """Partitions that the member still holds although the program was told of their revocation."""
         self._being_revoked: set[TopicPartition] = set()
         """Partitions for which `on_revoked` is being called."""
-        self._to_tell: dict[TopicPartition, None] = {}
-        """Partitions that are read although the program was not told of them yet, or its callback raised an error."""
+        self._to_tell: dict[TopicPartition, bool] = {}
+        """Partitions that are read before `on_assigned` has returned for them, and whether it was called."""
         self._on_assigned: Callback = _ignore
         self._on_revoked: Callback = _ignore
         self._on_lost: Callback = _ignore
@@ -277,31 +277,36 @@ class GroupReader:
                 # This comes first: a partition that was never announced as assigned can be neither announced as revoked
                 # nor committed.
                 told = list(self._to_tell)
-                # If the callback raises, it is called again. No record is handed out before it has returned.
                 if self._completion is not None:
                     yield self._completion.assigned, told
-                yield self._on_assigned, told
-                for partition in told:
-                    self._to_tell.pop(partition, None)
                 is_telling = False
+                # The partitions may have been lost in a freeze, or while the completion asked the broker.
+                if membership.is_sure(monotonic()):
+                    self._to_tell.update(dict.fromkeys(told, True))
+                    # If the callback raises, it is called again. No record is handed out before it has returned.
+                    yield self._on_assigned, told
+                    for partition in told:
+                        self._to_tell.pop(partition, None)
             elif membership.lost:
                 self._lost_uncommitted |= any(
                     assigned.has_read and self._done_up_to(assigned) > self._committed[partition]
                     for partition, assigned in self._assigned.items()
                 )
-                lost = self._stop_reading(list(self._assigned), ends)
+                announced = [partition for partition in self._assigned if self._to_tell.get(partition, True)]
+                self._stop_reading(list(self._assigned), ends)
                 self._unplaced = {}
                 membership.forget()
-                if lost:
-                    _log.warning(_ON_LOSS, self._group_id, len(lost))
-                    yield self._on_lost, lost
+                if announced:
+                    _log.warning(_ON_LOSS, self._group_id, len(announced))
+                    yield self._on_lost, announced
             elif not membership.is_sure(monotonic()):
                 # After a freeze, pushed messages may be void. Continue only after the broker has answered.
                 if not await self._wait(deadline):
                     return
             elif (assignment := membership.outstanding) is not None:
                 revoked = self._missing(assignment)
-                untold = [partition for partition in revoked if partition not in self._released]
+                announced = [partition for partition in revoked if self._to_tell.get(partition, True)]
+                untold = [partition for partition in announced if partition not in self._released]
                 if untold:
                     self._being_revoked.update(untold)
                     try:
@@ -313,7 +318,7 @@ class GroupReader:
                     self._released.update(untold)
                     membership.displace()
                 if self._settings.auto_commit and revoked:
-                    positions = {p: self._done_up_to(self._assigned[p]) for p in revoked}
+                    positions = {p: self._done_up_to(self._assigned[p]) for p in announced}
                     commit = functools.partial(self._try_commit, positions)
                     if await self._letting_go.outcome(assignment, commit, deadline) is None:
                         return
@@ -331,11 +336,11 @@ class GroupReader:
                     await self._begin_to_read(new, places, ends)
                     self._unplaced = {}
                     self._lost_uncommitted = False
-                    self._to_tell.update(dict.fromkeys(new))
+                    self._to_tell.update(dict.fromkeys(new, False))
                     is_telling = True
             elif self._released:
                 # Their revocation was announced, but they stay, because the assignment became void before it was taken.
-                self._to_tell.update(dict.fromkeys(self._released))
+                self._to_tell.update(dict.fromkeys(self._released, True))
                 self._released.clear()
                 is_telling = True
             elif self._to_tell:
