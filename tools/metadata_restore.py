@@ -54,7 +54,14 @@ from logbroker.storage.partition_checkpoint import (
     decode_partition,
     epochs_unknown_below,
 )
-from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, decode_epochs, decode_metadata, encode_epochs
+from logbroker.storage.partition_files import (
+    EPOCHS_NAME,
+    LINKED_ADVICE,
+    METADATA_NAME,
+    decode_epochs,
+    decode_metadata,
+    encode_epochs,
+)
 from logbroker.tools.metadata_backup import Backup, count_values, extract, free_path, utc_text
 from logbroker.tools.segments.locate import file_bytes, segments_in
 from logbroker.tools.segments.log_file import LogFile
@@ -281,6 +288,8 @@ class _Comparison:
             self._begin_anew(topic, later)
 
     def _compare_partition(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint | None) -> None:
+        if self._directory(topic, number).is_symlink():
+            self._note_offline(topic, number, f"it is a symbolic link; {LINKED_ADVICE}")
         sizes = self._sizes(topic, number)
         if checkpoint is None:
             self._plan.unscanned_bytes += sum(sizes.values())

@@ -87,7 +87,8 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     files of the partitions differ. Committed offsets of groups go back to the state of the backup.
 
     The files must not be older than the backup: a partition that lacks bytes which were synced at the time of the
-    backup is offline after the next start. The command names such partitions before it asks.
+    backup is offline after the next start. The command names such partitions before it asks. It does not read the
+    records: `logbroker segment verify` finds damage in them.
 
     \b
     Examples:

@@ -439,7 +439,13 @@ def _epochs(stopped: StoppedPartition) -> None:
     (stopped.directory / "leader-epoch-checkpoint").unlink()
 
 
-@pytest.mark.parametrize("lose", [_last_batch, _last_segments, _all_segments, _directory, _epochs])
+def _place(stopped: StoppedPartition) -> None:
+    """Move the directory, and put a link in its place."""
+    moved = stopped.directory.rename(stopped.data_dir.parent / "moved")
+    stopped.directory.symlink_to(moved)
+
+
+@pytest.mark.parametrize("lose", [_last_batch, _last_segments, _all_segments, _directory, _epochs, _place])
 def test_a_restore_names_the_partitions_that_will_be_offline_and_asks(
     stopped: StoppedPartition,
     made: Backup,
