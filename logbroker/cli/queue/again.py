@@ -210,7 +210,8 @@ def rewind(
     """Move GROUP to an earlier or a later place in the log.
 
     Records from the new place on are delivered again, even if they were done, and their attempts begin anew. Workers
-    can no longer settle the deliveries that they hold. Sessions keep their state.
+    can no longer settle the deliveries that they hold. Sessions keep their state. A record that was replaced comes
+    again as it lies in the topic.
 
     Parked lanes stay parked unless --include-parked is given. If GROUP moves forward, the records of blocked and parked
     lanes before the new place are kept unless --drop-standing is given; --dry-run counts them.

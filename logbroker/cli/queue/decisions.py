@@ -227,9 +227,10 @@ def replace(
 ) -> None:
     """Replace the first record of a lane of GROUP; the lane goes on.
 
-    This group delivers the new record in place of the old one. The topic keeps the old record. The new record has the
-    key and, unless --header is given, the headers of the old one. With --header, it has only the headers that are given
-    and the header that holds the ordering key, if the group has one.
+    This group delivers the new record in place of the old one, until it is done. The topic keeps the old record, which
+    comes again after a rewind. The new record has the key and, unless --header is given, the headers of the old one.
+    With --header, it has only the headers that are given and the header that holds the ordering key, if the group has
+    one.
 
     `logbroker queue explain` shows the record that workers get, before and after. Standard input is taken byte for
     byte, with the line feed at its end.
