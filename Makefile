@@ -23,7 +23,7 @@ test: $(READY) ## Run the tests that a change needs at hand, three files at a ti
 	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 prove: $(READY) ## Run all tests (ARGS=--prove=rest for those that `make test` leaves out or shortens)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --prove=all $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --prove=all $(ARGS)
 
 torture: $(READY) ## Run the long tests, hours of them; goes on where it was left (SHARD=2/8 for a part)
 	@$(BIN)/python -m tests.crash.torture --shard $(or $(SHARD),1/1) $(ARGS)
