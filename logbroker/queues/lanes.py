@@ -160,13 +160,13 @@ async def _facts(
     explanation = inspector.explanation(lane.key for lane in found if lane.key is not None)
     told: list[LaneFacts | None] = []
     for start in range(0, len(found), MOMENT_LANES):
-        if start:
-            await pace.step(MOMENT_LANES * EXPLAINED_STEPS)
         await in_turns(explanation.catch_up(), pace)
         now = group.moment()
-        for each in found[start : start + MOMENT_LANES]:
+        some = found[start : start + MOMENT_LANES]
+        for each in some:
             lane = inspector.as_it_is(each)
             told.append(explanation.of(lane, now) if lane is not None and is_asked_for(lane) else None)
+        await pace.step(len(some) * EXPLAINED_STEPS)
     return told
 
 

@@ -62,8 +62,7 @@ def test_every_number_has_bounds_and_both_are_kept() -> None:
 
 
 def test_every_partition_of_the_largest_topic_can_be_used() -> None:
-    """By queue groups, consumers and requests."""
-    bounds = [record_id.MAX_PARTITIONS, fetch_session.MAX_PARTITIONS, topics.MAX_ITEMS]
+    bounds = [record_id.MAX_PARTITIONS, fetch_session.MAX_PARTITIONS, topics.MAX_ITEMS]  # Of queue groups and so on.
     assert BROKER_BOUNDS["max_partitions_per_topic"][1] <= min(bounds)
 
 
