@@ -218,6 +218,8 @@ class Served:
     is_waiting: bool = False
     """Whether its request may wait for long. Such a request is `placed` when it begins, and is cancelled when its
     connection is lost."""
+    may_be_longer: bool = False
+    """Whether bytes behind the request are ignored, as Kafka does for all requests."""
     can_hurry: bool = False
     """Whether its wait ends with an answer when the call is hurried. Other requests that wait are cancelled then."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from functools import partial
 from typing import Final
 
 from logbroker.address import Address
@@ -70,7 +71,7 @@ async def answer(call: Call, served: Served) -> Parts | None:
 
     Raises WireFormatError or ConnectionEndError.
     """
-    request = None if served.is_appending or not call.data else await _parsed(call)
+    request = None if served.is_appending or not call.data else await _parsed(call, served)
     # The answers of these are as short as their requests, or their batches count by themselves.
     call.waits_for_others = not (served.is_appending or served.is_waiting)
     try:
@@ -99,8 +100,8 @@ async def _written(call: Call, response: object) -> Parts:
         raise ValueError(f"the answer cannot be written: {error}") from None  # A fault of the broker.
 
 
-async def _parsed(call: Call) -> object:
-    read = call.api.request.read
+async def _parsed(call: Call, served: Served) -> object:
+    read = partial(call.api.request.read, may_be_longer=served.may_be_longer)
     if len(call.data) <= INLINE_BYTES:
         return read(call.data, call.version, call.body_at)
     async with call.node.long_parse:

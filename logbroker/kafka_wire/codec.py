@@ -37,13 +37,14 @@ class MessageCodec(Generic[M]):
     def versions(self) -> range:
         return range(min(self._layouts), max(self._layouts) + 1)
 
-    def read(self, data: Buffer, version: int, at: int = 0) -> M:
-        """Read the message that takes all bytes from `at` to the end.
+    def read(self, data: Buffer, version: int, at: int = 0, *, may_be_longer: bool = False) -> M:
+        """Read the message that takes all bytes from `at` to the end. With `may_be_longer`, bytes behind it are
+        ignored.
 
         Raises WireFormatError.
         """
         message, stop = self.read_part(data, version, at)
-        if stop != len(data):
+        if stop != len(data) and not may_be_longer:
             raise WireFormatError(f"{self.name} version {version}: {len(data) - stop} bytes follow the message")
         return message
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import confluent_kafka
 import pytest
 
 from logbroker.client.sync import Consumer, Producer
@@ -89,3 +90,28 @@ def test_both_listeners_serve_the_same_log(broker: EmbeddedBroker, topic: str, c
 
 def place(found: Found) -> tuple[int, int]:
     return found.partition, found.offset
+
+
+def test_confluent_kafka_lists_all_topics(broker: EmbeddedBroker, topic: str) -> None:
+    """It sends more bytes than the request has, which Kafka ignores."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.kafka_address})
+    assert topic in producer.list_topics(timeout=20).topics
+
+
+@pytest.mark.prove
+def test_confluent_kafka_subscribes_by_a_regular_expression_in_the_classic_protocol(
+    broker: EmbeddedBroker, topic: str
+) -> None:
+    """It asks for all topics, and matches them itself."""
+    with Producer(broker.address) as sending:
+        sending.send_and_wait(topic, b"x")
+    settings = {"bootstrap.servers": broker.kafka_address, "group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer(settings)
+    try:
+        consumer.subscribe([f"^{topic}$"])
+        deadline = time.monotonic() + 60
+        while (message := consumer.poll(0.5)) is None or message.error():
+            assert time.monotonic() < deadline
+        assert message.value() == b"x"
+    finally:
+        consumer.close()

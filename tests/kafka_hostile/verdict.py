@@ -15,7 +15,7 @@ from logbroker.kafka_api.apis.table import TABLE
 from logbroker.kafka_api.dispatch import MAX_OTHER_BYTES
 from logbroker.kafka_api.produce_parser import MAX_TAGS_BYTES
 from logbroker.kafka_api.refusal import can_be_refused, refusal_version
-from logbroker.kafka_wire.apis import API_VERSIONS, APIS, FETCH, JOIN_GROUP, PRODUCE, SYNC_GROUP
+from logbroker.kafka_wire.apis import API_VERSIONS, APIS, FETCH, JOIN_GROUP, METADATA, PRODUCE, SYNC_GROUP
 from logbroker.kafka_wire.codec import Api
 from logbroker.kafka_wire.messages.headers import REQUEST_HEADER, RESPONSE_HEADER
 from logbroker.kafka_wire.primitives import WireFormatError
@@ -89,7 +89,8 @@ def _due(frame: bytes, *, is_certain: bool) -> Due:
     if api is not PRODUCE and len(frame) > MAX_OTHER_BYTES:
         raise WireFormatError("too large")
     _, at = REQUEST_HEADER.read_part(frame, api.request_header_version(version))
-    return Due(correlation_id, api, version, api.request.read(frame, version, at), is_certain)
+    request = api.request.read(frame, version, at, may_be_longer=api is METADATA)
+    return Due(correlation_id, api, version, request, is_certain)
 
 
 def _may_end(due: Due, size: int) -> bool:

@@ -79,4 +79,5 @@ async def _described(call: Call, topic: Topic) -> MetadataResponseTopic:
     return result
 
 
-SERVED = served(METADATA, 0, 13, _handle)
+# librdkafka 2.16 asks for all topics with four zero bytes where the length of a null array takes one.
+SERVED = served(METADATA, 0, 13, _handle, may_be_longer=True)
