@@ -765,8 +765,9 @@ class GroupReader:
         held = [partition for partition in self._assigned if partition not in gone]
         if held and self._completion is not None and not self.member.membership.lost:
             yield self._completion.revoked, held
-        if held:
-            yield (self._on_lost if self.member.membership.lost else self._on_revoked), held
+        announced = [partition for partition in held if self._to_tell.get(partition, True)]
+        if announced:
+            yield (self._on_lost if self.member.membership.lost else self._on_revoked), announced
         await self.commit_last()
 
     async def commit_last(self) -> None:
