@@ -44,8 +44,8 @@ _STATED: Final[tuple[tuple[tuple[str, bytes | None], ...], ...]] = tuple(((PRIOR
 _MAX_DIGITS: Final = 100
 """Maximum number of digits of a number in a header, of which most may be zeros in front."""
 _NUMBER: Final = re.compile(rb"-?[0-9]{1,%d}" % _MAX_DIGITS)
-_LATEST_MS: Final = 10**15
-"""The year 33658, which stands for all later times."""
+_END_MS: Final = 10**15
+"""The year 33658. A number from here on is no time in milliseconds, but perhaps one in nanoseconds."""
 
 
 def header_number(value: bytes | None) -> int | None:
@@ -59,7 +59,7 @@ def not_before_ms(headers: Headers) -> int | None:
     for name, value in reversed(headers):
         if name == NOT_BEFORE:
             number = header_number(value)
-            return None if number is None or number < 0 else min(number, _LATEST_MS)
+            return number if number is not None and 0 <= number < _END_MS else None
     return None
 
 

@@ -97,7 +97,7 @@ async def test_long_keys_do_not_fill_the_memory() -> None:
 async def test_a_not_before_time_is_kept_and_garbage_in_its_place_is_not(ordering: Ordering) -> None:
     log = FakeLog()
     log.append(NewRecord(b"a", b"k", [(NOT_BEFORE, b"1500")]), NewRecord(b"b", b"k"), NewRecord(b"c", b"l"))
-    for number, garbage in enumerate((b"", b"soon", b"-5", b"9" * 400, None, "²".encode())):
+    for number, garbage in enumerate((b"", b"soon", b"-5", b"9" * 40, None, "²".encode())):
         log.append(NewRecord(b"%d" % number, b"g%d" % number, [(NOT_BEFORE, garbage)]))
     async with scanning(log, ordering=ordering) as scan:
         await scan.all_scanned()
