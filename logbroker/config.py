@@ -31,8 +31,8 @@ DAY_MS: Final = 24 * HOUR_MS
 MAX_INT32: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
 MAX_SECONDS: Final = 86_400
-MOST_PARTITIONS: Final = 20_000
-"""The most partitions of a topic. A request lists at most this many, and a fetch stream reads at most this many."""
+MOST_PARTITIONS: Final = 16_000
+"""The most partitions of a topic. A request lists up to 20,000 items, and a fetch stream reads 20,000 partitions."""
 MIN_LEASE_SECONDS: Final = 0.1
 MAX_LEASE_SECONDS: Final = 43_200.0
 """Longest lease of a delivery, whether the queue group or the worker sets it: 12 hours, as in SQS."""

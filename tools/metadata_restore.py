@@ -399,7 +399,8 @@ class _Comparison:
 
     def _note_offline(self, topic: Topic, number: int, why: str) -> None:
         self._note(f"{topic.name}-{number}: will be offline: {why}")
-        self._plan.offline.append(f"{topic.name}-{number}")
+        if (name := f"{topic.name}-{number}") not in self._plan.offline:
+            self._plan.offline.append(name)
 
     def _note(self, text: str) -> None:
         self._plan.notes.append(text)

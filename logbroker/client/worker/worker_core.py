@@ -372,6 +372,8 @@ class WorkerCore(Generic[D]):
                 await self.link.answered(settlements)
             session.check()
         except LogbrokerError:
+            for settlement in settlements:
+                self.in_flight.outbox.told(settlement)
             await self._end_session(session, _CLOSED_UNANSWERED)
             raise
         await self._end_session(session, _CLOSED)
