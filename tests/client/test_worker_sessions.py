@@ -480,3 +480,27 @@ def test_a_session_is_given_back_even_if_a_signal_interrupts_its_end(
         assert session.lost
         with worker.session(b"k0", wait_seconds=10) as again:
             assert not again.lost
+
+
+async def test_the_loss_of_a_session_whose_state_is_being_stored_is_told_once(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The settlement has no delivery that could tell of the session."""
+    await create(address, topic)
+    await fill(address, topic, 1, keys=1)
+    async with Worker(address, topic) as worker:
+        core, session = worker._core, worker.session(b"k0")
+
+        async def lost_meanwhile(_settlements: object) -> None:
+            core.in_flight.sessions.lost(session.token, session.key, StaleSessionError("another has it"))
+
+        await session.open()
+        async for delivery in session:
+            await delivery.ack()
+            break
+        session.state = b"changed"
+        monkeypatch.setattr(core.link, "answered", lost_meanwhile)
+        with pytest.raises(StaleSessionError, match="another has it"):
+            await session.__aexit__(None, None, None)
+        monkeypatch.undo()
+        await worker.flush()
