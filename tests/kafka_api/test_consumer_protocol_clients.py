@@ -112,9 +112,9 @@ def test_a_topic_that_is_created_again_is_read(broker: EmbeddedBroker) -> None:
         consumer.close()
 
 
-@pytest.mark.prove
-def test_a_static_member_comes_back_to_its_partitions(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    with members_of(broker, tmp_path) as members:
+def come_back(broker: EmbeddedBroker, members: Members) -> None:
+    """Let a static member leave, and another one of the same name take its partitions without a change for others."""
+    with members:
         other, static = members.start(instance_id="a"), members.start(instance_id="b")
         before = until_settled(broker, members, 2)
         owned = {each.instance_id: each.owned for each in before.members}
@@ -128,6 +128,11 @@ def test_a_static_member_comes_back_to_its_partitions(broker: EmbeddedBroker, tm
             after = admin.describe_group(GROUP)
         assert {each.instance_id: each.owned for each in after.members} == owned
         assert len(other.assignments()) == given
+
+
+@pytest.mark.prove
+def test_a_static_member_comes_back_to_its_partitions(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    come_back(broker, members_of(broker, tmp_path))
 
 
 @pytest.mark.prove

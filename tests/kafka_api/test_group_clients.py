@@ -123,9 +123,9 @@ def test_a_group_resumes_where_it_has_committed(broker: EmbeddedBroker, library:
         second.leave()
 
 
-@each_library
-def test_a_static_member_comes_back_without_a_rebalance(broker: EmbeddedBroker, library: str, tmp_path: Path) -> None:
-    with Members(library, broker.kafka_address, "t", GROUP, tmp_path, session_ms=LONG_MS) as members:
+def replace_static_member(broker: EmbeddedBroker, members: Members) -> None:
+    """Kill a static member and start another one of the same name, and check that nothing is assigned anew."""
+    with members:
         other = members.start(instance_id="a")
         static = members.start(instance_id="b")
         before = until_settled(broker, members, 2)
@@ -147,11 +147,14 @@ def test_a_static_member_comes_back_without_a_rebalance(broker: EmbeddedBroker, 
         until(lambda: members.values() == sent, SECONDS)
 
 
-@pytest.mark.prove(keep=1)
-@pytest.mark.parametrize("library", ["confluent-kafka", "kafka-python"])
-def test_a_cooperative_group_keeps_what_it_has(broker: EmbeddedBroker, library: str, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"assignor": "cooperative-sticky", "session_ms": LONG_MS}
-    with Members(library, broker.kafka_address, "t", GROUP, tmp_path, **settings) as members:
+@each_library
+def test_a_static_member_comes_back_without_a_rebalance(broker: EmbeddedBroker, library: str, tmp_path: Path) -> None:
+    replace_static_member(broker, Members(library, broker.kafka_address, "t", GROUP, tmp_path, session_ms=LONG_MS))
+
+
+def share_cooperatively(broker: EmbeddedBroker, members: Members) -> None:
+    """Let members of a cooperative assignor come and go, and check that one keeps partitions while another joins."""
+    with members:
         members.start()
         until_settled(broker, members, 1)
         (before,) = members_of(broker).items()
@@ -166,6 +169,13 @@ def test_a_cooperative_group_keeps_what_it_has(broker: EmbeddedBroker, library: 
         sent |= send(broker, 400, "alone")
         until(lambda: members.values() == sent, SECONDS)
         check_handled(members.handled(), sent)
+
+
+@pytest.mark.prove(keep=1)
+@pytest.mark.parametrize("library", ["confluent-kafka", "kafka-python"])
+def test_a_cooperative_group_keeps_what_it_has(broker: EmbeddedBroker, library: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"assignor": "cooperative-sticky", "session_ms": LONG_MS}
+    share_cooperatively(broker, Members(library, broker.kafka_address, "t", GROUP, tmp_path, **settings))
 
 
 def outlive_two_kills(broker: EmbeddedBroker, members: Members) -> None:

@@ -8,8 +8,9 @@ answers each with a line: {"answer": ...} or {"error": "..."}. Each command name
               [number, partition, offset] each, -1 where it cannot know
     consume   topic, partitions, from ("earliest", "latest" or a time in ms), count; it answers with the records, as
               soon as there are as many: [partition, offset, key, value] each
-    group     topic, group, session_ms, protocol, instance_id; it is a member until another line comes, or no more can
-              come, and writes the lines of tests/kafka_api/group_member.py meanwhile
+    group     topic, group, session_ms, protocol, instance_id, assignor ("range", "cooperative-sticky" or "", which is
+              the client's own); it is a member until another line comes, or no more can come, and writes the lines of
+              tests/kafka_api/group_member.py meanwhile
     create    topic, partitions, configs
     manage    topic, retention_ms, partitions; it alters the retention, tries to alter a config that does not exist,
               grows the topic, deletes records, and answers what it sees, with the names of test_admin_clients.Report
@@ -173,7 +174,7 @@ class MemberProgram(Member):
 
     def __init__(
         self, client: ForeignClient, address: str, topic: str, group: str, path: Path, *,
-        instance_id: str = "", protocol: str = "classic", session_ms: int = SESSION_MS,
+        instance_id: str = "", protocol: str = "classic", assignor: str = "", session_ms: int = SESSION_MS,
     ) -> None:  # fmt: skip
         super().__init__(path)
         with path.open("a") as notes, path.with_suffix(".errors").open("w") as errors:
@@ -184,7 +185,7 @@ class MemberProgram(Member):
         self._orders = self._process.stdin
         command = {
             "do": "group", "address": address, "topic": topic, "group": group, "session_ms": session_ms,
-            "protocol": protocol, "instance_id": instance_id,
+            "protocol": protocol, "instance_id": instance_id, "assignor": assignor,
         }  # fmt: skip
         self._orders.write(json.dumps(command) + "\n")
 

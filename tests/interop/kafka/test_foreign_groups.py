@@ -16,8 +16,19 @@ from tests.interop.kafka.ports import restartable
 from tests.interop.kafka.programs import CLIENTS, MemberProgram
 from tests.interop.kafka.toolchains import MissingToolError
 from tests.kafka_api.group_checks import CommitWatch, Members, check_handled
-from tests.kafka_api.test_consumer_protocol_clients import share_with_grpc
-from tests.kafka_api.test_group_clients import GROUP, PARTITIONS, SECONDS, committed, ends, send, until_shared_by
+from tests.kafka_api.test_consumer_protocol_clients import come_back, share_with_grpc
+from tests.kafka_api.test_group_clients import (
+    GROUP,
+    LONG_MS,
+    PARTITIONS,
+    SECONDS,
+    committed,
+    ends,
+    replace_static_member,
+    send,
+    share_cooperatively,
+    until_shared_by,
+)
 from tests.waiting import until
 
 SESSION_MS = 3_000
@@ -30,11 +41,12 @@ KINDS = [
 
 
 @pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
+def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
+    """A broker with short sessions of the consumer protocol, or those that the test names."""
     with restartable(
         group_initial_rebalance_delay_seconds=0.1,
         group_heartbeat_interval_seconds=0.2,
-        group_session_timeout_seconds=SESSION_MS / 1000,
+        group_session_timeout_seconds=getattr(request, "param", SESSION_MS) / 1000,
     ) as broker:
         with Admin(broker.address) as admin:
             admin.create_topic("t", partitions=PARTITIONS)
@@ -87,10 +99,30 @@ def test_a_group_outlives_a_member_and_a_broker(
         check_handled(members.handled(), sent | after)
 
 
+def members_of(broker: EmbeddedBroker, name: str, directory: Path, **settings: Any) -> Members:
+    skip_without(BY_NAME[name])
+    return Members(BY_NAME[name], broker.kafka_address, "t", GROUP, directory, MemberProgram, **settings)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("name", ["java", "franz-go", "sarama"])
+def test_a_static_member_comes_back_without_a_rebalance(broker: EmbeddedBroker, name: str, tmp_path: Path) -> None:
+    replace_static_member(broker, members_of(broker, name, tmp_path, session_ms=LONG_MS, assignor="range"))
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("name", ["java", "franz-go"])
+def test_a_cooperative_group_keeps_what_it_has(broker: EmbeddedBroker, name: str, tmp_path: Path) -> None:
+    settings = {"session_ms": LONG_MS, "assignor": "cooperative-sticky"}
+    share_cooperatively(broker, members_of(broker, name, tmp_path, **settings))
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("broker", [LONG_MS], indirect=True)
+def test_a_static_member_with_the_consumer_protocol_comes_back(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    come_back(broker, members_of(broker, "java", tmp_path, protocol="consumer"))
+
+
 @pytest.mark.prove
 def test_a_java_client_and_a_member_over_grpc_share_a_group(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    java = BY_NAME["java"]
-    skip_without(java)
-    share_with_grpc(
-        broker, Members(java, broker.kafka_address, "t", GROUP, tmp_path, MemberProgram, protocol="consumer")
-    )
+    share_with_grpc(broker, members_of(broker, "java", tmp_path, protocol="consumer"))

@@ -111,6 +111,12 @@ func (franz) group(c command) (any, error) {
 	if c.InstanceID != "" {
 		options = append(options, kgo.InstanceID(c.InstanceID))
 	}
+	switch c.Assignor {
+	case "range":
+		options = append(options, kgo.Balancers(kgo.RangeBalancer()))
+	case "cooperative-sticky":
+		options = append(options, kgo.Balancers(kgo.CooperativeStickyBalancer()))
+	}
 	if c.Protocol == "consumer" {
 		// The client asks for this word as long as it calls the protocol a beta.
 		beta := context.WithValue(context.Background(), "opt_in_kafka_next_gen_balancer_beta", true)

@@ -34,6 +34,7 @@ type command struct {
 	Protocol    string            `json:"protocol"`
 	SessionMs   int               `json:"session_ms"`
 	InstanceID  string            `json:"instance_id"`
+	Assignor    string            `json:"assignor"`
 	Configs     map[string]string `json:"configs"`
 	RetentionMs string            `json:"retention_ms"`
 }

@@ -34,8 +34,10 @@ import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
+import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.consumer.RangeAssignor;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -53,6 +55,10 @@ public class Program {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private static final int NONE = -1;
+
+    private static final Map<String, String> ASSIGNORS = Map.of(
+        "range", RangeAssignor.class.getName(),
+        "cooperative-sticky", CooperativeStickyAssignor.class.getName());
 
     private static int firstCode;
 
@@ -213,6 +219,9 @@ public class Program {
         if (command.get("protocol").asText().equals("classic")) {
             properties.put("session.timeout.ms", command.get("session_ms").asText());
             properties.put("heartbeat.interval.ms", "200");
+        }
+        if (!command.get("assignor").asText().isEmpty()) {
+            properties.put("partition.assignment.strategy", ASSIGNORS.get(command.get("assignor").asText()));
         }
         if (!command.get("instance_id").asText().isEmpty()) {
             properties.put("group.instance.id", command.get("instance_id").asText());
