@@ -27,7 +27,7 @@ from logbroker.private_files import DIRECTORY_MODE
 from logbroker.storage import system_calls
 from logbroker.storage.files import kind_name, open_regular, read_regular, what_is_at
 from logbroker.storage.partition_files import METADATA_NAME
-from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
+from logbroker.storage.removal import is_set_aside
 
 LOCK_NAME: Final = "lock"
 META_NAME: Final = "meta"
@@ -195,4 +195,4 @@ def unnamed_directories(data_dir: Path, known: Container[str]) -> list[str]:
 def _names(data_dir: Path, known: Container[str]) -> list[str]:
     # os.path functions never raise, even for a directory that only root may read, such as lost+found, or a link to
     # itself.
-    return sorted(name for name in os.listdir(data_dir) if name not in known and not name.endswith(REMOVED_SUFFIX))
+    return sorted(name for name in os.listdir(data_dir) if name not in known and not is_set_aside(name))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
@@ -23,7 +24,15 @@ from logbroker.types import TopicId, topic_id_text
 
 _log = logging.getLogger(__name__)
 
-SUFFIX: Final = "-delete"
+_SUFFIX: Final = "-delete"
+_SET_ASIDE: Final = re.compile(rf"[A-Za-z0-9_-]{{22}}-\d+{_SUFFIX}")
+"""The names of directories that were set aside: a topic id (see `topic_id_text`) and a partition number. Directories
+with other names are not the broker's, even if they end in the same way."""
+
+
+def is_set_aside(name: str) -> bool:
+    """Return whether a directory of this name was set aside."""
+    return _SET_ASIDE.fullmatch(name) is not None
 
 
 def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles: HandleCache) -> list[str]:
@@ -42,7 +51,7 @@ def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles:
             continue
         # Without the topic's name, which may already have the maximum length of a file name.
         number = directory.name.rpartition("-")[2]
-        path = f"{directory.parent}/{topic_id_text(topic_id)}-{number}{SUFFIX}"
+        path = f"{directory.parent}/{topic_id_text(topic_id)}-{number}{_SUFFIX}"
         renamed.append(path)  # Also if an earlier attempt has renamed it.
         try:
             files.rename(str(directory), path)
@@ -94,7 +103,7 @@ def remove_set_aside(data_dir: Path, files: Files, handles: HandleCache, paths: 
     try:
         if paths is None:
             names = handles.with_room(partial(files.list_directories, path))
-            paths = [f"{data_dir}/{name}" for name in names if name.endswith(SUFFIX)]
+            paths = [f"{data_dir}/{name}" for name in names if is_set_aside(name)]
         for path in paths:
             _remove(path, files, handles)
     except TooManyOpenFilesError:

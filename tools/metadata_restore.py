@@ -34,7 +34,7 @@ from logbroker.broker.local_engine.numbers import (
 )
 from logbroker.broker.local_engine.state_store import STATE, state_key
 from logbroker.broker.topics import grown, new_topic
-from logbroker.config import MAX_STORED_BATCH_BYTES, BrokerConfig, TopicConfig, topic_config
+from logbroker.config import MAX_STORED_BATCH_BYTES, MOST_PARTITIONS, BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import Topic
 from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError, StorageFailedError
 from logbroker.errors.system import reason_of
@@ -58,6 +58,7 @@ from logbroker.storage.partition_files import (
     EPOCHS_NAME,
     LINKED_ADVICE,
     METADATA_NAME,
+    Owner,
     decode_epochs,
     decode_metadata,
     encode_epochs,
@@ -239,18 +240,58 @@ class _Comparison:
         self._now_ms = now_ms
         self._found: dict[str, dict[int, TopicId | None]] = {}
         """The topic id that each partition.metadata states, by topic and partition number."""
-        for name in partition_directories(data_dir):
-            if match := _PARTITION_NAME.fullmatch(name):
-                self._found.setdefault(match[1], {})[int(match[2])] = self._owner(name)
+        self._misplaced: dict[str, str] = {}
+        """Directories that are ignored, because their names cannot be those of the partitions in them, and why."""
 
     def run(self, topics: list[tuple[Topic, bool]]) -> None:
+        """Add all differences to the plan. Raises DataDirError if directories contradict each other."""
+        self._look({topic.id: topic.name for topic, deleted in topics if not deleted})
         # The next start finishes a deletion that was under way.
         going = {topic.id for topic, deleted in topics if deleted}
         for topic, deleted in topics:
             if not deleted:
                 self._compare(topic, self._found.pop(topic.name, {}))
-        for name, partitions in self._found.items():
-            self._adopt(name, {number: owner for number, owner in partitions.items() if owner not in going})
+        unknown = {
+            name: {number: owner for number, owner in partitions.items() if owner not in going}
+            for name, partitions in self._found.items()
+        }
+        self._check_unambiguous(unknown)
+        for name, partitions in unknown.items():
+            self._adopt(name, partitions)
+        for name, why in self._misplaced.items():
+            self._note(f"{name}: {why}; its files stay, but are not served")
+
+    def _look(self, topic_names: Mapping[TopicId, str]) -> None:
+        """Find the partitions' directories. A directory that somebody has copied or renamed is not taken for a
+        partition of a topic."""
+        for name in partition_directories(self._data_dir):
+            match = _PARTITION_NAME.fullmatch(name)
+            if match is None:
+                continue
+            topic_name, number, owner = match[1], int(match[2]), self._owner(name)
+            owner_name = topic_name if owner is None else topic_names.get(owner.topic_id, topic_name)
+            if owner_name != topic_name:
+                place = f"partition {owner.partition} of " if owner is not None and owner.partition >= 0 else ""
+                self._misplaced[name] = f"its files are of {place}topic {owner_name}"
+            elif owner is not None and owner.partition not in (-1, number):
+                self._misplaced[name] = f"its files are of partition {owner.partition}"
+            elif number >= MOST_PARTITIONS:
+                self._misplaced[name] = f"no topic has a partition {number}"
+            else:
+                self._found.setdefault(topic_name, {})[number] = None if owner is None else owner.topic_id
+
+    def _check_unambiguous(self, unknown: Mapping[str, Mapping[int, TopicId | None]]) -> None:
+        """Raise DataDirError if directories of two names have the id of one topic that the backup does not know: the
+        files do not say the name of their topic."""
+        names: dict[TopicId, str] = {}
+        for name, partitions in unknown.items():
+            for number, owner in partitions.items():
+                if owner is not None and names.setdefault(owner, name) != name:
+                    other = min(unknown[names[owner]])
+                    raise DataDirError(
+                        f"{names[owner]}-{other} and {name}-{number} hold the same topic, and the backup does not know"
+                        " its name; move the copy out of the data directory, then restore again"
+                    )
 
     def _compare(self, topic: Topic, found: dict[int, TopicId | None]) -> None:
         owners = set(found.values()) - {None}
@@ -260,7 +301,7 @@ class _Comparison:
             self._plan.writes += [(TOPICS, topic.id, None), *((PARTITIONS, key, None) for key in keys)]
             producers = (key for key in self._producer_keys if key.startswith(topic.id))
             self._plan.writes += [(PRODUCERS, key, None) for key in producers]
-            self._adopt(topic.name, found)
+            self._found[topic.name] = found  # It is adopted with the others.
             return
         gone: list[int] = []
         for number in range(topic.partitions):
@@ -271,6 +312,8 @@ class _Comparison:
                 self._note_offline(topic, number, "the files are of another topic of this name; they stay as they are")
             elif number in found:
                 self._compare_partition(topic, number, checkpoint)
+            elif why := self._misplaced.pop(f"{topic.name}-{number}", ""):
+                self._note_offline(topic, number, f"{why}; they stay as they are")
             elif checkpoint is not None and checkpoint.recovery_point:
                 gone.append(number)
         if gone:
@@ -379,10 +422,10 @@ class _Comparison:
                 pass
             return scan.next_offset
 
-    def _owner(self, name: str) -> TopicId | None:
+    def _owner(self, name: str) -> Owner | None:
         path = self._data_dir / name / METADATA_NAME
         try:
-            return decode_metadata(str(path), read_regular(path)).topic_id
+            return decode_metadata(str(path), read_regular(path))
         except (CorruptLogError, OSError):
             return None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,63 @@ def test_a_backup_of_a_running_broker_brings_all_back_that_has_happened_since(tm
     with Served(data_dir) as broker:
         assert {place: offsets_and_values(broker, *place) for place in places} == contents
     assert b"checked " in output_of("segment", "verify", data_dir)
+
+
+COPIES = ("t-1.bak-3", "t-1-20261127", "t-20261127", "t.bak-1", "t-4")
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_of_a_partition_is_not_taken_for_a_topic(tmp_path: Path, name: str) -> None:
+    """Neither for a new topic, nor for a partition by which the topic has grown."""
+    data_dir, backup = in_directory(tmp_path), tmp_path / "one.backup"
+    with Served(data_dir) as broker:
+        broker.api.create("t", 2)
+        broker.api.produce_values("t", [b"a"], 1)
+        output_of("meta", "backup", "--data-dir", data_dir, backup)
+    shutil.copytree(data_dir / "t-1", data_dir / name)
+    said = output_of("meta", "restore", "--data-dir", data_dir, backup, "--yes").decode()
+    assert f"{name}: " in said
+    assert "; its files stay, but are not served" in said
+    with Served(data_dir) as broker:
+        assert [topic.name for topic in broker.api.admin.ListTopics(pb.ListTopicsRequest()).topics] == ["t"]
+        assert broker.api.values("t", 1) == [b"a"]
+        assert broker.api.fetch("t", 2).status.reason == "UNKNOWN_PARTITION"
+
+
+def test_a_copy_of_a_topic_that_the_backup_does_not_know_is_not_chosen_by_chance(tmp_path: Path) -> None:
+    data_dir, backup = in_directory(tmp_path), tmp_path / "one.backup"
+    with Served(data_dir) as broker:
+        broker.api.create("made-anew", 1)
+        output_of("meta", "backup", "--data-dir", data_dir, backup)
+        assert not delete(broker, "made-anew")
+        for name in ("made-anew", "newer"):
+            broker.api.create(name, 1)
+    for name in ("made-anew", "newer"):
+        copy = data_dir / f"{name}.bak-0"
+        shutil.copytree(data_dir / f"{name}-0", copy)
+        said = failure_of("meta", "restore", "--data-dir", data_dir, backup, "--yes")
+        assert re.search(rf"{name}(.bak)?-0 and {name}(.bak)?-0 hold the same topic", said), said
+        assert "move the copy out of the data directory" in said
+        shutil.rmtree(copy)
+    output_of("meta", "restore", "--data-dir", data_dir, backup, "--yes")
+    with Served(data_dir) as broker:
+        found = [topic.name for topic in broker.api.admin.ListTopics(pb.ListTopicsRequest()).topics]
+        assert sorted(found) == ["made-anew", "newer"]
+
+
+def test_partitions_that_have_changed_places_are_named(tmp_path: Path) -> None:
+    data_dir, backup = in_directory(tmp_path), tmp_path / "one.backup"
+    with Served(data_dir) as broker:
+        broker.api.create("t", 2)
+        output_of("meta", "backup", "--data-dir", data_dir, backup)
+    (data_dir / "t-0").rename(data_dir / "away")
+    (data_dir / "t-1").rename(data_dir / "t-0")
+    (data_dir / "away").rename(data_dir / "t-1")
+    said = output_of("meta", "restore", "--data-dir", data_dir, backup, "--yes").decode()
+    for number in range(2):
+        assert f"t-{number}: will be offline: its files are of partition {1 - number}" in said
+    with Served(data_dir) as broker:
+        assert broker.api.fetch("t", 0).status.reason == "PARTITION_OFFLINE"
 
 
 async def test_partitions_without_a_store_are_a_refusal(open_at: OpenEngine, tmp_path: Path) -> None:

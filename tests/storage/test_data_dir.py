@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from logbroker.errors import DataDirError, TooManyOpenFilesError
-from logbroker.storage.data_dir import DataDir
+from logbroker.storage.data_dir import DataDir, partition_directories
 from logbroker.storage.files import RealFiles
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.partition_log import PartitionLog
@@ -87,6 +87,16 @@ def test_partitions_are_removed_also_with_the_longest_topic_name(tmp_path: Path)
     PartitionLog.create(directories[0], new_topic_id(), files)
     remove_set_aside(tmp_path, files, handles)
     assert sorted(tmp_path.iterdir()) == sorted([other, directories[0]])
+
+
+@pytest.mark.parametrize("name", ["notes-to-delete", "t-0-before-delete", "-delete", f"{'A' * 22}-x-delete"])
+def test_what_the_broker_has_not_set_aside_stays(tmp_path: Path, name: str) -> None:
+    """Somebody may keep a copy in the data directory, and name it as he likes."""
+    files = RealFiles()
+    PartitionLog.create(tmp_path / name, new_topic_id(), files)
+    remove_set_aside(tmp_path, files, HandleCache(files, 4))
+    assert (tmp_path / name / "partition.metadata").exists()
+    assert partition_directories(tmp_path) == [name]
 
 
 def test_only_directories_of_the_deleted_topic_are_removed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from logbroker.storage.data_dir import LOCK_NAME, META_NAME
 from logbroker.storage.files import what_is_at
 from logbroker.storage.metadata.metadata_store import DATA_NAME
 from logbroker.storage.partition_files import METADATA_NAME
-from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
+from logbroker.storage.removal import is_set_aside
 
 LOG_SUFFIX: Final = ".log"
 _LOG_NAME: Final = re.compile(r"(\d{20})\.log")
@@ -139,7 +139,7 @@ def _is_partition(path: Path) -> bool:
     return (
         path.is_dir()
         and _PARTITION_NAME.fullmatch(path.name) is not None
-        and not path.name.endswith(REMOVED_SUFFIX)
+        and not is_set_aside(path.name)
         and _has_partition_files(path)
     )
 
