@@ -461,3 +461,36 @@ async def test_a_broker_that_does_not_answer_is_waited_for_only_so_long(
         await first
         await second.ack()
     assert (await describe(address, topic)).counts.acked == 2
+
+
+@pytest.mark.parametrize("restart", [restart_cleanly, kill_and_start])
+async def test_a_restart_of_the_broker_costs_sessions_neither_a_lease_nor_an_attempt(
+    restart: Restart, topic: str
+) -> None:
+    attempts: Counter[int] = Counter()
+    is_over = asyncio.Event()
+    waiting: set[bytes | None] = set()
+
+    async def handle(session: Session) -> None:
+        async for delivery in session:
+            with contextlib.suppress(LogbrokerError):
+                async with delivery:
+                    attempts[delivery.attempt] += 1
+                    waiting.add(session.key)
+                    await is_over.wait()
+
+    with EmbeddedBroker() as broker:
+        await create(broker.address, topic, grace_seconds=8, lease_seconds=300)
+        await fill(broker.address, topic, 200)
+        async with Worker(broker.address, topic) as worker:
+            running = asyncio.create_task(worker.sessions(handle, concurrency=8, idle_seconds=0.1))
+            async with asyncio.timeout(30):
+                while len(waiting) < 8:
+                    await asyncio.sleep(0.01)
+            await asyncio.to_thread(restart, broker)
+            is_over.set()
+            await wait_until(broker.address, topic, lambda queue: not queue.counts.open)
+            worker.stop()
+            await running
+        counts = (await describe(broker.address, topic)).counts
+        assert (counts.leases_lost, counts.nacked, set(attempts)) == (0, 0, {1})

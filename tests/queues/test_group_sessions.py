@@ -116,8 +116,9 @@ async def test_a_holder_hears_that_its_lock_ended(tmp_path: Path) -> None:
         assert (values(again), again.attempts) == ([b"a1"], [2])
 
 
-async def test_a_holder_keeps_its_session_over_a_reconnect_and_a_crash(tmp_path: Path) -> None:
-    async with shell(tmp_path, crash=True) as opened:
+@pytest.mark.parametrize("crash", [True, False])
+async def test_a_holder_keeps_its_session_over_a_reconnect_and_a_restart(tmp_path: Path, crash: bool) -> None:
+    async with shell(tmp_path, crash=crash) as opened:
         group = await five(opened)
         link = await group.connect(hello())
         session = await link.open_session(b"a", prefetch=3)
@@ -138,6 +139,28 @@ async def test_a_holder_keeps_its_session_over_a_reconnect_and_a_crash(tmp_path:
             (session.token, b"a"),
         )
         await link.close_session(b"a", session.token)
+
+
+async def test_records_of_a_session_that_is_over_are_not_given_to_its_worker_again(tmp_path: Path) -> None:
+    """The worker has dropped them with the session, and would settle none of them."""
+    async with shell(tmp_path, crash=True) as opened:
+        group = await five(opened)
+        link = await group.connect(hello())
+        session = await link.open_session(b"a", prefetch=3)
+        await next_of(link)
+        link.add_credit(1)
+        assert values(await next_of(link)) == [b"b1"]
+    async with shell(tmp_path) as opened:
+        group = opened.groups.group("g")
+        over = [ListedSession(b"a", session.token + 1, 3)]
+        link = await group.connect(hello(held=[0, 1, 2, 3], sessions=over))
+        assert (link.resumed, link.sessions) == (False, [])
+        assert [granted.record_ids for granted in link.reclaimed] == [[2]]
+        other = await group.connect(hello("other"))
+        taken = await other.open_session(b"a", wait_seconds=20)
+        again = await next_of(other)
+        assert (values(again), again.attempts) == ([b"a1"], [])
+        await other.close_session(b"a", taken.token)
 
 
 async def test_a_session_that_nobody_reclaims_is_free_after_the_grace(tmp_path: Path) -> None:

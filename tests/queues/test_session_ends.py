@@ -7,6 +7,7 @@ import pytest
 from logbroker.errors import (
     StaleSessionError,
 )
+from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.lost_receipts import Loss
 from logbroker.queues.model.messages import Extension, SessionWrite, Settlement
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
@@ -80,7 +81,18 @@ def test_a_worker_that_comes_back_gets_what_arrived_meanwhile() -> None:
     assert record_ids(taken(queue, 1)) == [0]
 
 
-def test_after_a_crash_the_last_holder_may_have_its_session_again() -> None:
+def stopped(queue: Queue, rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Return the rows of a queue after a clean stop."""
+    for event in queue.stop_events():
+        if event.value is None:
+            rows.pop(event.key, None)
+        else:
+            rows[event.key] = event.value
+    return rows
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_after_a_restart_the_last_holder_may_have_its_session_again(clean: bool) -> None:
     rows: dict[bytes, bytes] = {}
     queue = new_queue(lease_seconds=10.0)
     admit(queue, [b"k"] * 3)
@@ -88,7 +100,10 @@ def test_after_a_crash_the_last_holder_may_have_its_session_again() -> None:
     queue.tick(at(10))
     session = opened(queue, seconds=10)
     assert record_ids(taken(queue, 10)) == [0, 1]
-    queue = restart(commit(queue, rows), 3)
+    commit(queue, rows)
+    if clean:
+        stopped(queue, rows)
+    queue = restart(rows, 3)
     admit(queue, [b"k"] * 3)
     with pytest.raises(StaleSessionError):
         queue.sessions.reclaim("w", b"k", stale.token, 2, at(0))
@@ -109,15 +124,12 @@ def test_sessions_that_nobody_reclaims_leave_no_rows(clean: bool) -> None:
     session = opened(queue)
     commit(queue, rows)
     if clean:
-        for event in queue.stop_events():
-            if event.value is None:
-                del rows[event.key]
-    else:
-        queue = restart(rows, 0)
-        queue.sessions.forget_unclaimed()
-        commit(queue, rows)
-        with pytest.raises(StaleSessionError):
-            queue.sessions.reclaim("w", b"k", session.token, 2, at(0))
+        stopped(queue, rows)
+    queue = restart(rows, 0)
+    queue.sessions.forget_unclaimed()
+    commit(queue, rows)
+    with pytest.raises(StaleSessionError):
+        queue.sessions.reclaim("w", b"k", session.token, 2, at(0))
     assert not [key for key in rows if key.startswith(b"z")]
 
 

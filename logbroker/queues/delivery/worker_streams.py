@@ -75,6 +75,11 @@ class WorkerStreams:
                 link.sessions = [
                     session for session in hello.sessions if self._has(link, session) or self._reclaim(link, session)
                 ]
+                # The worker has lost the records of its other sessions.
+                kept = {lane_key(session.key) for session in link.sessions}
+                over = {lane_key(session.key) for session in hello.sessions} - kept
+                lost = {lane.head for lane in found if lane.key in over}
+                held = [record_id for record_id in held if record_id not in lost]
                 link.reclaimed = self._queue.reclaim(link.worker_id, held, self._context.moment(), found)
         link.is_in = True
         self._context.touched()

@@ -95,8 +95,9 @@ class Queue:
         self.previous_epoch = 0
         """The group epoch that ended with the last stop or crash of the broker; 0: none."""
         self.after_crash = False
-        """Whether the earlier broker did not stop cleanly. If so, workers may for some time reclaim their sessions and
-        deliveries, first with `sessions.reclaim`, then with `reclaim`. `sessions.forget_unclaimed` ends this grace."""
+        """Whether the earlier broker did not stop cleanly. In both cases, workers may for some time reclaim their sessions
+        and deliveries, first with `sessions.reclaim`, then with `reclaim`. `sessions.forget_unclaimed` ends this
+        grace."""
         self._changes = changes = ChangeSet()
         changes.events.append(upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, topic_id, group_epoch)))
         self.done = DoneRecords(changes)
@@ -291,8 +292,8 @@ class Queue:
     def reclaim(
         self, worker_id: str, record_ids: Sequence[int], now: Moment, found: Sequence[Lane] | None = None
     ) -> list[Granted]:
-        """Hand out again to a worker the records that it held when the broker crashed, as far as they are ready. Call
-        it in the grace after the crash, while the runtime takes records for no worker. `found`: the result of
+        """Hand out again to a worker the records that it held when the broker ended, as far as they are ready. Call
+        it in the grace after the start, while the runtime takes records for no worker. `found`: the result of
         `LaneIndex.find_heads` for the records; without it, this scans everything that is ready."""
         self.tick(now)
         if self.draining:
@@ -466,4 +467,4 @@ class Queue:
         """Return the last events of a clean stop. They tell the next start which records were handed out."""
         events = self.take_outputs().events
         self.outcomes.mark_handed_out()
-        return [*events, *self.sessions.stop_rows(), self.redelivery.stop_row(self.group_epoch)]
+        return [*events, self.redelivery.stop_row(self.group_epoch)]

@@ -6,7 +6,7 @@ token than all holders before it, even if earlier holders are forgotten, and a k
     row      key    b"z" BLAKE2b of the key (16)
              value  msgpack array: key, token of the session that is held
 
-The row lets a holder get its session back, under the same token, after a broker crash. A clean stop deletes all rows.
+The row lets a holder get its session back, under the same token, after a restart of the broker.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from operator import attrgetter
 
-from logbroker.engine import StateEvent
 from logbroker.group_runtime.deadline_heap import DeadlineHeap
 from logbroker.queues.model.holders import WorkerSession
 from logbroker.queues.state.change_set import ChangedRows, ChangeSet
-from logbroker.queues.state.rows import SESSION_ROW, decode, delete, hashed_key
+from logbroker.queues.state.rows import SESSION_ROW, decode, hashed_key
 
 
 class SessionTable:
@@ -27,7 +26,7 @@ class SessionTable:
 
     def __init__(self, group_epoch: int, open_sessions: dict[bytes, WorkerSession], changes: ChangeSet) -> None:
         self.unclaimed: dict[bytes, int] = {}
-        """Tokens of sessions that were held when the broker crashed and are not reclaimed, by lane key."""
+        """Tokens of sessions that were held when the broker ended and are not reclaimed, by lane key."""
         self._token = group_epoch
         self._open = open_sessions
         self.locks = DeadlineHeap[WorkerSession](attrgetter("deadline"))
@@ -81,11 +80,6 @@ class SessionTable:
         while len(over) < at_most and (session := self.locks.pop(now)) is not None:
             over.append(session)
         return over
-
-    def stop_rows(self) -> list[StateEvent]:
-        """Return the events of a clean stop, after which nobody holds a session: they delete the rows of all
-        sessions."""
-        return [delete(hashed_key(SESSION_ROW, key)) for key in self._rows.stored()]
 
     def _row_of(self, key: bytes) -> tuple[bytes, int] | None:
         session = self._open.get(key)

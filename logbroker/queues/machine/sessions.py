@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from logbroker.engine import StateEvent
 from logbroker.errors import (
     InvalidRequestError,
     LogbrokerError,
@@ -100,7 +99,7 @@ class Sessions:
 
     @property
     def have_unclaimed(self) -> bool:
-        """Whether sessions that were held when the broker crashed are not reclaimed yet."""
+        """Whether sessions that were held when the broker ended are not reclaimed yet."""
         return bool(self._table.unclaimed)
 
     @property
@@ -163,8 +162,8 @@ class Sessions:
         return self._begin(worker, key, self._table.next_token(), prefetch, now)
 
     def reclaim(self, worker_id: str, key: bytes, token: int, prefetch: int, now: Moment) -> WorkerSession:
-        """Give back to a worker the session that it held when the broker crashed, under the same token. `take` then
-        hands out its records, with new receipts. Call it in the grace after the crash, before `Queue.reclaim`, which
+        """Give back to a worker the session that it held when the broker ended, under the same token. `take` then
+        hands out its records, with new receipts. Call it in the grace after the start, before `Queue.reclaim`, which
         would hand out the heads of these lanes outside of their sessions. Raises StaleSessionError, and the errors of
         `open`."""
         self._tick(now)
@@ -176,7 +175,7 @@ class Sessions:
         return self._begin(worker, key, token, prefetch, now)
 
     def forget_unclaimed(self) -> None:
-        """End the grace after a crash: free the sessions that nobody reclaimed."""
+        """End the grace after a start: free the sessions that nobody reclaimed."""
         self._table.forget_unclaimed()
 
     def renew(self, worker_id: str, key: bytes, token: int, now: Moment) -> None:
@@ -311,13 +310,6 @@ class Sessions:
             self._deliveries.remove_session(session)
         self._table.forget_unclaimed()
         self.paused = False
-
-    # --- outputs -----------------------------------------------------------------------------------------------------
-
-    def stop_rows(self) -> list[StateEvent]:
-        """Return the events of a clean stop, after which nobody holds a session: they delete the rows of all
-        sessions."""
-        return self._table.stop_rows()
 
     # --- internals ---------------------------------------------------------------------------------------------------
 
