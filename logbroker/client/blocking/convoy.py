@@ -142,7 +142,9 @@ class Convoy(Uncopied):
         `on_exhausted` decides what happens after the last attempt. With "block", the key is blocked until `resume` or
         `skip`, or until the program starts again. With "dead-letter", the record goes to `dead_letter`, and the key
         goes on. `dead_letter` is a topic (with a consumer or a worker), or a function of the record and its last error.
-        With "skip", the record counts as done. `drain_seconds` bounds the wait for running handlers at `stop` and when
+        With "skip", the record counts as done. While a key is blocked and a topic grows, a consumer group waits before
+        the records that came after the growth, also those of other keys, unless it has growth_order="none".
+        `drain_seconds` bounds the wait for running handlers at `stop` and when
         partitions are revoked; at a revocation, so does half of the rebalance timeout. Raises InvalidRequestError for
         invalid settings.
         """
@@ -173,6 +175,8 @@ class Convoy(Uncopied):
         """Whether `_LOOK` is on its way to a thread."""
         self._looking = threading.Lock()
         """Held by the thread that notes the ends of handlers, and starts records."""
+        self._settling = threading.Lock()
+        """Held while it is decided whether a record is acked or given back."""
         self._watchers = 0
         """Number of threads that wait for the end of a handler."""
         self._feed = self._feed_of(source)
@@ -241,7 +245,8 @@ class Convoy(Uncopied):
                 self._wake()
             seconds = PULL_SECONDS if due_at is None else max(0.0, min(PULL_SECONDS, due_at - monotonic()))
             try:
-                if lanes.has_much_room and not feed.is_over:
+                # `room` again, and not only `has_much_room`: a handler may have ended since it was read.
+                if records and size_bytes and lanes.has_much_room and not feed.is_over:
                     feed.pull(records, size_bytes, seconds)
                 else:
                     feed.idle()
@@ -390,8 +395,15 @@ class Convoy(Uncopied):
         producer.send_and_wait(to, value, key, headers=headers)
 
     def _ack(self, entry: Entry) -> bool:
-        settlement = entry.settlement
-        return settlement is None or self._tell(entry, settlement[0])
+        """Ack a record. Return whether it is done: not if it was given back meanwhile, or the source did not take the
+        ack."""
+        if entry.settlement is None:
+            return True
+        with self._settling:
+            if entry.state is not RecordState.RUNNING:
+                return False
+            (ack, _), entry.settlement = entry.settlement, None
+        return self._tell(entry, ack)
 
     def _tell(self, entry: Entry, settle: Callable[..., Any], *arguments: Any) -> bool:
         """Ack or nack a record. Return whether the source took this."""
@@ -428,7 +440,8 @@ class Convoy(Uncopied):
 
     def _give_back(self) -> None:
         """Nack those records of a source without partitions that are not done."""
-        left = self._core.give_back()
+        with self._settling:
+            left = self._core.give_back()
         with ExitStack() as stack:
             for entry, nack, error in reversed(left):
                 stack.callback(self._tell, entry, nack, error)

@@ -421,10 +421,13 @@ class ConvoyCore(Tracks):
             entry.reasons = (*entry.reasons, reason_of(error)[:REASON_CHARACTERS])[-MAX_REASONS:]
             entry.refusal = None
             is_given_up = self.lanes.failed(entry, error, monotonic())
-            if is_given_up and self.on_exhausted == BLOCK:
+            is_blocked = is_given_up and self.on_exhausted == BLOCK
+            if is_blocked:
                 self.lanes.block(entry)
                 is_given_up = False
         _log.error("attempt %d of %s failed: %s", entry.attempts, name_of(entry), reason_of(error), exc_info=error)
+        if is_blocked:
+            _log.error("%s blocks its key, until `resume` or `skip` is called", name_of(entry))
         forget_frames(error)  # The record may wait for long with its error.
         return is_given_up
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from logbroker.client.convoy.lanes import Lanes
 from logbroker.client.convoy.track import Entry, LooseTrack
 from logbroker.client.sync import Consumer, Convoy, QueueAdmin, QueueSettings, Record, Worker, WorkerDelivery
 from logbroker.errors import InvalidRequestError
@@ -334,3 +335,49 @@ def test_an_error_that_is_no_exception_of_a_handler_ends_the_convoy(address: str
         with pytest.raises(SystemExit):
             Convoy(consumer, drain_seconds=0.5).run(handle)
     assert asyncio.run(stored(address, topic)).get(0, (0, set())) == (0, set())
+
+
+def test_an_item_that_was_given_back_is_not_acked_later(address: str) -> None:
+    """The handler outlives `drain_seconds`, so the convoy ends and gives the item back while it runs."""
+    settled: list[str] = []
+    has_begun, may_end, has_ended = threading.Event(), threading.Event(), threading.Event()
+
+    def source() -> Iterator[Any]:
+        yield "key", 1, lambda: settled.append("acked"), lambda error: settled.append("nacked")
+
+    def handle(number: int) -> None:
+        has_begun.set()
+        assert may_end.wait(DEADLINE_SECONDS)
+
+    class Noting(Convoy):
+        def _handle(self, handler: Any, entry: Entry) -> bool:
+            try:
+                return super()._handle(handler, entry)
+            finally:
+                has_ended.set()
+
+    run_until(Noting(source(), drain_seconds=0), handle, has_begun.is_set)
+    assert settled == ["nacked"]
+    may_end.set()
+    assert has_ended.wait(DEADLINE_SECONDS)
+    assert settled == ["nacked"]
+
+
+def test_room_that_comes_while_the_convoy_looks_for_it_asks_for_no_empty_batch(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With little room, handlers often end between the two looks at the room. Here they nearly always do."""
+    asyncio.run(create(address, topic, 1, [b"key %d" % number for number in range(50)]))
+    book = Book()
+    real = vars(Lanes)["has_much_room"]
+
+    def late(lanes: Lanes) -> bool:
+        deadline = time.monotonic() + 0.01
+        while lanes.records and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return bool(real.__get__(lanes))
+
+    monkeypatch.setattr(Lanes, "has_much_room", property(late))
+    with Consumer(address, group=topic) as consumer:
+        consumer.subscribe(topic)
+        run_until(Convoy(consumer, concurrency=4, max_records=2), book.handle, lambda: len(book.handled) == 50)
