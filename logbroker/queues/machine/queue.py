@@ -95,9 +95,9 @@ class Queue:
         self.previous_epoch = 0
         """The group epoch that ended with the last stop or crash of the broker; 0: none."""
         self.after_crash = False
-        """Whether the earlier broker did not stop cleanly. In both cases, workers may for some time reclaim their sessions
-        and deliveries, first with `sessions.reclaim`, then with `reclaim`. `sessions.forget_unclaimed` ends this
-        grace."""
+        """Whether the earlier broker did not stop cleanly. In both cases, workers may for some time reclaim their
+        sessions and deliveries, first with `sessions.reclaim`, then with `reclaim`. `sessions.forget_unclaimed` ends
+        this grace."""
         self._changes = changes = ChangeSet()
         changes.events.append(upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, topic_id, group_epoch)))
         self.done = DoneRecords(changes)
