@@ -12,10 +12,11 @@ from logbroker.errors import DiskFullError, RecordsNeededError
 from logbroker.grpc_api.queues.admin_messages import described_queue
 from logbroker.pacing import Pace
 from logbroker.queues.model.settings import Ordering, Priority
+from logbroker.queues.records import columns
 from logbroker.queues.retention.copies import Copies
 from logbroker.queues.scan.scanner import BARRIER_SECONDS
-from tests.queues.retained import COPIES, KEYS, again, all_held, begin
-from tests.queues.shell import shell, until
+from tests.queues.retained import COPIES, KEYS, GroupRun, again, all_held, begin
+from tests.queues.shell import hello, shell, until
 
 COUNT = 20
 END = len(KEYS) * COUNT
@@ -40,6 +41,28 @@ async def test_lanes_that_stand_keep_their_records(tmp_path: Path, crash: bool) 
         await run.resume()
         await run.work(COUNT + 1)
         assert run.done == {b"blocked": list(range(COUNT + 1))}
+
+
+@pytest.mark.parametrize("first", [0, END // 2])
+async def test_many_batches_after_copies_are_all_scanned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """The first read after the copies brings so many batches that they are admitted in several pieces."""
+    monkeypatch.setattr(columns, "MAX_BATCHES", 2)
+    async with shell(tmp_path) as opened:
+        await opened.engine.create_topic("t", 1, {})
+        group = await opened.group("t", None, max_attempts=1)
+        run = GroupRun(opened, group, await group.connect(hello()), [b"blocked"])
+        await run.write(KEYS, range(COUNT))
+        await run.work(7 * COUNT)
+        before = first or END
+        assert await opened.engine.delete_records(opened.engine.topic("t").id, 0, before) == before
+        await run.write([b"k0"], range(COUNT, 2 * COUNT))
+    async with shell(tmp_path) as opened:
+        run = await again(opened)
+        await run.work(COUNT)
+        assert run.done == {b"k0": list(range(COUNT, 2 * COUNT))}
+        assert await run.group.scanner.catch_up()
 
 
 async def test_records_that_wait_are_deleted_and_the_group_goes_on(tmp_path: Path) -> None:

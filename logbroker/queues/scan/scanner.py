@@ -475,8 +475,8 @@ class Scanner:
                 if position < result.log_start_offset:
                     # The records are copies, or follow the last copy. All other records below the log start were
                     # deleted.
-                    end = min(result.log_start_offset, piece.next_offset)
-                    self._queue.count_expired(partition, end, piece.offsets)
+                    deleted_below = min(result.log_start_offset, piece.next_offset)
+                    self._queue.count_expired(partition, deleted_below, piece.offsets)
                 self._admitter.admit(partition, piece)
             position = self._queue.position(partition)
             self._barriers.scanned(partition, position)
