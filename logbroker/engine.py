@@ -168,6 +168,9 @@ class Append(msgspec.Struct, gc=False):
     no room, and are refused if the append before them was refused."""
     use: DiskUse = DiskUse.TAKES_ROOM
     """The effect on the free disk space. Copies that let retention go on use the reserve."""
+    raises_epoch: bool = False
+    """Whether the sender is a Kafka client: after PRODUCER_FORGOTTEN it keeps its id, raises its epoch by itself, and
+    begins at sequence 0. Such a batch is then accepted."""
 
 
 class Appended(msgspec.Struct, gc=False):

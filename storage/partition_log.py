@@ -195,8 +195,11 @@ class PartitionLog:
         except (OutOfOrderSequenceError, ProducerFencedError):
             return False
 
-    def stage(self, batch: bytes | memoryview, header: BatchHeader, now_ms: int) -> Staged:
+    def stage(
+        self, batch: bytes | memoryview, header: BatchHeader, now_ms: int, *, raises_epoch: bool = False
+    ) -> Staged:
         """Assign an offset to a checked batch, and add it to the write group that `take_staged` returns.
+        `raises_epoch`: see `Append`.
 
         Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, ProducerForgottenError,
         DiskFullError, CorruptLogError or TooManyOpenFilesError (nothing has changed then), StorageFailedError, and
@@ -204,7 +207,7 @@ class PartitionLog:
         """
         has_producer = header.producer_id >= 0
         if has_producer:
-            original = self._producers.check(header)
+            original = self._producers.check(header, raises_epoch=raises_epoch)
             if original is not None:
                 return Staged(original.base_offset, original.next_offset, -1, True)
         config = self.config

@@ -7,8 +7,8 @@ import time
 import confluent_kafka
 import pytest
 
-from logbroker.client.sync import Consumer, Producer
-from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.client.sync import Admin, Consumer, Producer
+from logbroker.embedded_broker import EmbeddedBroker, embedded
 from tests.kafka_api.clients import CLIENTS, Client, Found
 
 PARTITIONS = 3
@@ -90,6 +90,29 @@ def test_both_listeners_serve_the_same_log(broker: EmbeddedBroker, topic: str, c
 
 def place(found: Found) -> tuple[int, int]:
     return found.partition, found.offset
+
+
+def test_a_producer_that_a_partition_has_forgotten_goes_on() -> None:
+    """The client raises its epoch after the refusal, and keeps its id."""
+    with embedded(kafka=True, max_producers=3) as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t")
+        confluent = confluent_kafka.Producer({"bootstrap.servers": broker.kafka_address, "enable.idempotence": True})
+        offsets: list[int] = []
+
+        def send(value: bytes) -> None:
+            confluent.produce(
+                "t", value, on_delivery=lambda error, told: offsets.append(-1 if error else told.offset())
+            )
+            assert confluent.flush(20) == 0
+
+        send(b"0")
+        for number in range(1, 4):
+            for _ in range(8):
+                with Producer(broker.address) as other:
+                    other.send_and_wait("t", b"other")
+            send(b"%d" % number)
+        assert offsets == [0, 9, 18, 27]
 
 
 def test_confluent_kafka_lists_all_topics(broker: EmbeddedBroker, topic: str) -> None:

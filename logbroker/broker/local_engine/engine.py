@@ -269,7 +269,7 @@ class LocalEngine:
                 f" {config.message_timestamp_after_max_ms} (message.timestamp.after.max.ms)"
             ).with_bound(latest_ms)
         else:
-            return self._stage(partition, batch, header, now_ms)
+            return self._stage(partition, batch, header, now_ms, raises_epoch=item.raises_epoch)
         # A batch that was appended before stays a repeat, even if it would be refused now because the topic or the
         # clock has changed. If the log does not know whether it was appended, `is_retry` raises
         # ProducerForgottenError. The refusal would be wrong then: it would invite the sender to send the records again.
@@ -280,9 +280,17 @@ class LocalEngine:
             item.fence.refused(item.topic_id, item.generation if is_old else 0)
         raise refusal
 
-    def _stage(self, partition: Partition, batch: bytes | memoryview, header: BatchHeader, now_ms: int) -> Staged:
+    def _stage(
+        self,
+        partition: Partition,
+        batch: bytes | memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        *,
+        raises_epoch: bool = False,
+    ) -> Staged:
         try:
-            return partition.log.stage(batch, header, now_ms)
+            return partition.log.stage(batch, header, now_ms, raises_epoch=raises_epoch)
         except BlockingIOError:
             raise self._no_index(partition) from None
 

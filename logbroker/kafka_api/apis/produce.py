@@ -143,7 +143,7 @@ def _checked(
         if batch is None:
             outcomes.append(InvalidRecordError("the partition has no batch"))
         else:
-            appends.append(Append(found.id, partition, batch))
+            appends.append(Append(found.id, partition, batch, raises_epoch=True))
             outcomes.append(None)
     return outcomes
 
