@@ -355,6 +355,7 @@ class Group:
     def _remove(self, member: Member, cause: Input) -> None:
         held = member.held
         member.move(cause)
+        self._deadlines.disarm(member)
         del self._members[member.member_id], self._slots[member.slot]
         self._free(held, member)
         self._target_is_stale = True

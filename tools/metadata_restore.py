@@ -36,7 +36,7 @@ from logbroker.broker.local_engine.state_store import STATE, state_key
 from logbroker.broker.topics import grown, new_topic
 from logbroker.config import MAX_STORED_BATCH_BYTES, MOST_PARTITIONS, BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import Topic
-from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError, StorageFailedError
+from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError, StorageFailedError, quoted
 from logbroker.errors.system import reason_of
 from logbroker.group_runtime.group_store import GROUP_SCOPE, GROUPS_SCOPE, listed_ids
 from logbroker.private_files import DIRECTORY_MODE, remove_directory
@@ -69,7 +69,7 @@ from logbroker.tools.segments.log_file import LogFile
 from logbroker.tools.segments.mend import give
 from logbroker.tools.segments.partition_checks import segment_faults
 from logbroker.tools.segments.scan import LogScan
-from logbroker.types import TopicId
+from logbroker.types import TopicId, is_topic_name
 
 _WORK_NAME: Final = "restoring"
 _LOCK_NAME: Final = "lock.mdb"
@@ -277,6 +277,8 @@ class _Comparison:
                 self._misplaced[name] = f"its files are of partition {owner.partition}"
             elif number >= MOST_PARTITIONS:
                 self._misplaced[name] = f"no topic has a partition {number}"
+            elif not is_topic_name(topic_name):
+                self._misplaced[name] = f"{quoted(topic_name)} is not a topic name"
             else:
                 self._found.setdefault(topic_name, {})[number] = None if owner is None else owner.topic_id
 

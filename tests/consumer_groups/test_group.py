@@ -78,6 +78,14 @@ def test_a_silent_member_is_fenced_after_its_session_timeout_and_no_sooner() -> 
         group.heartbeat("x", 8.0, polled=True)
 
 
+def test_members_that_come_and_go_leave_nothing_behind() -> None:
+    group = a_group()
+    for number in range(1_000):
+        group.join(a_join(f"member {number}"), 0.0)
+        group.leave(f"member {number}", 0.0)
+    assert len(group._deadlines) < 100
+
+
 def test_a_member_that_holds_something_must_poll() -> None:
     group = a_group()
     group.join(a_join("x", max_poll_interval_ms=4_000), 0.0)

@@ -126,7 +126,7 @@ def test_a_backup_of_a_running_broker_brings_all_back_that_has_happened_since(tm
     assert b"checked " in output_of("segment", "verify", data_dir)
 
 
-COPIES = ("t-1.bak-3", "t-1-20261127", "t-20261127", "t.bak-1", "t-4")
+COPIES = ("t-1.bak-3", "t-1-20261127", "t-20261127", "t.bak-1", "t-4", "copy of t-1")
 
 
 @pytest.mark.parametrize("name", COPIES)

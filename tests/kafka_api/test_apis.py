@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logbroker.client.sync import Admin
+from logbroker.client.sync import Admin, TopicPartition
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.kafka_api.apis.table import TABLE
 from logbroker.kafka_api.refusal import has_refusal
@@ -329,6 +329,18 @@ def test_a_repeat_of_an_idempotent_producer_gets_its_first_offset(broker: Embedd
         gap = produce(client, topic, 0, batch_of(b"c", base_sequence=5, **sequence))
         assert (first.error_code, repeat.error_code, first.base_offset, repeat.base_offset) == (0, 0, 0, 0)
         assert gap.error_code == 45
+
+
+def test_a_producer_that_the_log_does_not_know_is_told_where_the_log_starts(broker: EmbeddedBroker, topic: str) -> None:
+    """Java's producer begins anew only then."""
+    with RawClient(broker.kafka_address) as client:
+        produce(client, topic, 0, batch_of(b"a", b"b"))
+        with Admin(broker.address) as admin:
+            admin.delete_records({TopicPartition(topic, 0): 1})
+        producer = client.call(INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None))
+        batch = batch_of(b"c", producer_id=producer.producer_id, producer_epoch=0, base_sequence=3)
+        unknown = produce(client, topic, 0, batch)
+        assert (unknown.error_code, unknown.log_start_offset) == (59, 1)
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, -1), (0, 0), (1, 0), (1, 2**15 - 1), (2**40, 7), (-2, -2)])

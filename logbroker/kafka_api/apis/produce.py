@@ -23,6 +23,8 @@ from logbroker.errors import (
     InvalidRequestError,
     LogbrokerError,
     OverloadedError,
+    ProducerForgottenError,
+    UnknownProducerIdError,
     UnsupportedFeatureError,
 )
 from logbroker.kafka_api.call import (
@@ -85,10 +87,24 @@ async def _handle(call: Call, _: None) -> ProduceResponse | None:
         if call.version < FIRST_WITH_IDS:
             answer = ProduceResponseTopicProduce(name=topic.name, partition_responses=[])
         for partition, _batch in topic.batches:
-            answer.partition_responses.append(_result(partition, next(results)))
+            outcome = next(results)
+            found = _result(partition, outcome)
+            if isinstance(outcome, ProducerForgottenError | UnknownProducerIdError):
+                found.log_start_offset = _log_start_offset(call, topic, partition)
+            answer.partition_responses.append(found)
         await call.step(len(topic.batches))
         response.responses.append(answer)
     return response
+
+
+def _log_start_offset(call: Call, topic: TopicBatches, partition: int) -> int:
+    """Return the start of a log that does not know a producer, or -1 if it cannot be found now. Java's producer begins
+    anew only if it is told; without it, it sends the same batch again until its time is over."""
+    try:
+        found = topic_of(call.node, topic.name, topic.topic_id, by_id=call.version >= FIRST_WITH_IDS)
+        return call.node.engine.partition_facts(found.id, partition).log_start_offset
+    except LogbrokerError:
+        return -1
 
 
 def _result(partition: int, outcome: Appended | LogbrokerError) -> ProduceResponsePartitionProduce:
