@@ -18,7 +18,6 @@ from logbroker.broker.listener import ProtocolListener
 from logbroker.broker.process_tuning import check_descriptors, check_threads
 from logbroker.broker.serving import serve as serve_listeners
 from logbroker.cli.common.arguments import PathType
-from logbroker.cli.common.ctrl_c import let_ctrl_c_kill
 from logbroker.cli.common.error_writer import ErrorWriter
 from logbroker.cli.common.lines import LogFormatter, tell
 from logbroker.cli.common.standard_output import OutputClosedError
@@ -138,14 +137,14 @@ async def _serve(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # It is ignored under nohup.
         stops.append(signal.SIGHUP)
 
-    def on_signal() -> None:
-        stop.set()
+    def on_signal(_number: int, _frame: object) -> None:
         for number in stops:
-            loop.remove_signal_handler(number)  # A second signal then ends a stop that hangs.
-        let_ctrl_c_kill()
+            signal.signal(number, signal.SIG_DFL)  # A second signal then ends a stop that hangs.
+        loop.call_soon_threadsafe(stop.set)
 
+    # Not by the loop, which handles nothing while a start opens many partitions.
     for number in stops:
-        loop.add_signal_handler(number, on_signal)
+        signal.signal(number, on_signal)
 
     def on_stdin() -> None:
         if not os.read(stdin, 4096):

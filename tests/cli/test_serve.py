@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -65,6 +65,39 @@ def test_a_second_ctrl_c_shows_no_traceback(tmp_path: Path) -> None:
     assert process.returncode in (0, -signal.SIGINT)
     assert b"Traceback" not in err
     assert b"ERROR" not in err
+
+
+LONG_START = """
+import sys, time
+from logbroker.broker.local_engine import lifetime
+from logbroker.__main__ import main
+
+def load(*_):
+    print("loading", flush=True)
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        pass
+
+lifetime._load_topics = load
+sys.argv = ["logbroker", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_second_signal_ends_a_long_start(tmp_path: Path, number: signal.Signals) -> None:
+    """A start that opens many partitions does not let the event loop run."""
+    command = [sys.executable, "-c", LONG_START, "serve", "--data-dir", tmp_path / "data", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        try:
+            assert line_of(process) == b"loading\n"
+            while process.poll() is None:
+                process.send_signal(number)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.05)
+            assert process.returncode == -number
+        finally:
+            process.kill()
 
 
 def test_it_stops_when_standard_input_closes_where_asked_to(tmp_path: Path) -> None:
