@@ -121,8 +121,8 @@ class Real(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = real_number(value) if isinstance(value, str) else float(value)
         if number is None or not self._least <= number <= self._most or (self.min_open and number == self._least):
-            least = f"above {self._least:g}, up to" if self.min_open else f"from {self._least:g} to"
-            self.fail(f"{quoted(value)} is not a number {least} {self._most:g}", param, ctx)
+            least = f"above {self._least:.12g}, up to" if self.min_open else f"from {self._least:.12g} to"
+            self.fail(f"{quoted(value)} is not a number {least} {self._most:.12g}", param, ctx)
         return number
 
 

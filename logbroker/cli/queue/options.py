@@ -9,17 +9,25 @@ import click
 
 from logbroker.cli.common.arguments import NameType, Real, Whole, real_number, utf8
 from logbroker.client.sync import QueueSettings
-from logbroker.config import MAX_INT32, MAX_INT64
+from logbroker.config import MAX_INT32
 from logbroker.errors import quoted
 from logbroker.queues.model.settings import QUEUE_SETTINGS
 from logbroker.settings import DescribedSetting
 from logbroker.texts import whole_number
 
-_BIG: Final = Whole(most=MAX_INT64)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 _DESCRIBED: Final = {each.name: each for each in QUEUE_SETTINGS}
+
+
+def _number(name: str) -> click.ParamType[Any]:
+    """Return the parameter type of a number, with the limits of the setting."""
+    described = _DESCRIBED[name]
+    least, most = described.setting.least, described.setting.most
+    assert least is not None
+    assert most is not None
+    return Whole(int(least), int(most)) if described.type is int else Real(least, most)
 
 
 class _Option(NamedTuple):
@@ -58,24 +66,24 @@ _OPTIONS: Final = (
     _Option("--priority", "priority", click.Choice(_DESCRIBED["priority"].choices)),
     _Option("--priority-rank", "priority_rank", click.Choice(_DESCRIBED["priority_rank"].choices)),
     _Option("--weights", "weights", _Weights(), "BAND=N,..."),
-    _Option("--age-seconds", "age_seconds", Real(), "SECONDS"),
-    _Option("--lease", "lease_seconds", Real(), "SECONDS"),
-    _Option("--max-attempts", "max_attempts", Whole(), "N"),
+    _Option("--age-seconds", "age_seconds", _number("age_seconds"), "SECONDS"),
+    _Option("--lease", "lease_seconds", _number("lease_seconds"), "SECONDS"),
+    _Option("--max-attempts", "max_attempts", _number("max_attempts"), "N"),
     _Option("--on-exhausted", "on_exhausted", click.Choice(_DESCRIBED["on_exhausted"].choices)),
     _Option("--dead-letter-topic", "dead_letter_topic", NameType(), "TOPIC"),
-    _Option("--jitter", "backoff_jitter", Real(), "SHARE"),
-    _Option("--grace", "grace_seconds", Real(), "SECONDS"),
-    _Option("--alarm-share", "alarm_share", Real(), "SHARE"),
-    _Option("--alarm-age", "alarm_age_seconds", Real(), "SECONDS"),
-    _Option("--max-parked", "max_parked_records", _BIG, "N"),
-    _Option("--max-in-flight", "max_in_flight", _BIG, "N"),
-    _Option("--max-ready", "max_ready_records", _BIG, "N"),
-    _Option("--max-held-lanes", "max_held_lanes", _BIG, "N"),
-    _Option("--max-delayed", "max_delayed_records", _BIG, "N"),
+    _Option("--jitter", "backoff_jitter", _number("backoff_jitter"), "SHARE"),
+    _Option("--grace", "grace_seconds", _number("grace_seconds"), "SECONDS"),
+    _Option("--alarm-share", "alarm_share", _number("alarm_share"), "SHARE"),
+    _Option("--alarm-age", "alarm_age_seconds", _number("alarm_age_seconds"), "SECONDS"),
+    _Option("--max-parked", "max_parked_records", _number("max_parked_records"), "N"),
+    _Option("--max-in-flight", "max_in_flight", _number("max_in_flight"), "N"),
+    _Option("--max-ready", "max_ready_records", _number("max_ready_records"), "N"),
+    _Option("--max-held-lanes", "max_held_lanes", _number("max_held_lanes"), "N"),
+    _Option("--max-delayed", "max_delayed_records", _number("max_delayed_records"), "N"),
     _Option("--split-by", "split_by", str, "WHERE"),
-    _Option("--split-into", "split_into", Whole(), "N"),
-    _Option("--split-share", "split_share", Real(), "SHARE"),
-    _Option("--split-age", "split_age_seconds", Real(), "SECONDS"),
+    _Option("--split-into", "split_into", _number("split_into"), "N"),
+    _Option("--split-share", "split_share", _number("split_share"), "SHARE"),
+    _Option("--split-age", "split_age_seconds", _number("split_age_seconds"), "SECONDS"),
     _Option("--on-undecodable", "on_undecodable", click.Choice(_DESCRIBED["on_undecodable"].choices)),
 )
 
