@@ -41,6 +41,11 @@ def test_explain_says_on_one_screen_why_a_key_stands(queue: Queue, topic: str, n
     idle = queue.json("explain", name, "c1")
     assert (idle["state"], idle["waiting"], idle["offset"]) == ("idle", 0, None)
     assert "it has no waiting records" in queue("explain", name, "c1")
+    queue("alter", name, "--ordering", "none")
+    assert f"the group has ordering none, so its records are not found by key: see logbroker queue parked {name}" in (
+        queue("explain", name, "c1")
+    )
+    queue("alter", name, "--ordering", "key")
 
 
 def test_explain_tells_a_retry_from_a_time_that_is_still_ahead(queue: Queue, topic: str, name: str) -> None:

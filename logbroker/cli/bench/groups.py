@@ -117,6 +117,7 @@ def queue(
     load = {"records": records, "workers": workers}
     million = {"records": 1_000_000, "workers": workers}
     sizes = [size for size in (10_000, 100_000, 1_000_000) if size < waiting] + [waiting]
+    acked = min(100_000, waiting * 2 // 5)
     measurements: dict[str, list[Measurement]] = {
         "drain": [
             lambda: queue_costs.drain(setup, ordering="key", keys=keys, **load),
@@ -129,6 +130,8 @@ def queue(
         "pipeline": [lambda: queue_costs.pipeline(setup, ordering="key", keys=keys, **load)],
         "backlog": [lambda: queue_costs.backlog(setup, sizes=sizes, keys=keys, deliveries=20_000)],
         "blocked": [lambda: queue_costs.blocked(setup, waiting=blocked, keys=1000, records_per_second=2000)],
-        "restart": [lambda: queue_costs.restart(setup, records=waiting, keys=keys, acked=100_000)],
+        "restart": [
+            lambda: queue_costs.restart(setup, records=waiting, keys=keys, acked=min(100_000, waiting * 2 // 5))
+        ],
     }
     run([each for name in only or measurements for each in measurements[name]], **shared)

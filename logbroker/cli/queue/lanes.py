@@ -244,6 +244,9 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
                 left += f", because partition {partition.partition} cannot be read: {partition.error}"
                 break
         return f"it has no waiting records in the scanned part of the log; {left}: ask again later"
+    if queue.settings.ordering != "key":
+        what = "its records are not found by key" if queue.settings.ordering == "none" else "all records are one lane"
+        return f"the group has ordering {queue.settings.ordering}, so {what}: see logbroker queue parked {queue.id}"
     return "it has no waiting records"
 
 
