@@ -33,6 +33,7 @@ from tests.cli.command import failure_of, output_of
         (["groups", "--only", "settle", "--members", "2", "--partitions", "4"], 3),
         (["groups", "--only", "crowd", "--only", "commits", "--streams", "8", "--seconds", "0.2"], 12),
         (["groups", "--only", "disturbance", "--seconds", "0.5", "--changes", "2"], 2),
+        (["queue", "--only", "backlog", "--only", "restart", "--waiting", "1000"], 3),
     ],
 )
 def test_a_small_benchmark_reports(arguments: list[str], rows: int) -> None:

@@ -130,8 +130,6 @@ def queue(
         "pipeline": [lambda: queue_costs.pipeline(setup, ordering="key", keys=keys, **load)],
         "backlog": [lambda: queue_costs.backlog(setup, sizes=sizes, keys=keys, deliveries=20_000)],
         "blocked": [lambda: queue_costs.blocked(setup, waiting=blocked, keys=1000, records_per_second=2000)],
-        "restart": [
-            lambda: queue_costs.restart(setup, records=waiting, keys=keys, acked=min(100_000, waiting * 2 // 5))
-        ],
+        "restart": [lambda: queue_costs.restart(setup, records=waiting, keys=keys, acked=acked)],
     }
     run([each for name in only or measurements for each in measurements[name]], **shared)
