@@ -122,7 +122,8 @@ def list_queues(broker: str, as_json: bool) -> None:
     """List all queue groups.
 
     `waiting` is the number of records that no worker has. `oldest` is the age of the oldest record that is not done: it
-    may wait, be in flight, or be blocked or parked.
+    may wait, be in flight, or be blocked or parked. Records that were deleted from the log do not count; the alarms and
+    `logbroker queue lanes --order oldest` know them.
 
     \b
     Examples:
@@ -165,9 +166,9 @@ def describe(group: str, broker: str, as_json: bool) -> None:
     The state has counts of records and lanes, and how far each partition is done. Stalled lanes are blocked or parked,
     or their first record waits for its next attempt, for its not-before time or for the dead-letter topic, or cannot be
     read from the log now. All records below the offset `done below` are done; `done` is the share of the partition that
-    is done, including records above that offset; `oldest` is the age of the oldest record that is not done. `credit` is
-    how many more records a worker may be given before it asks again. `copied` is the size of the records of stalled
-    lanes that are kept beside the log, because they were deleted from it.
+    is done, including records above that offset; `oldest` is the age of the oldest record in the log that is
+    not done. `credit` is how many more records a worker may be given before it asks again. `copied` is the size of the
+    records of stalled lanes that are kept beside the log, because they were deleted from it.
 
     \b
     Examples:
