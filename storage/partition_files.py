@@ -7,9 +7,11 @@ epoch.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from logbroker.config import MAX_INT32, MAX_INT64
 from logbroker.errors import CorruptLogError, InvalidTopicNameError, LogTruncatedError
 from logbroker.storage.files import Files, creation_failed, reading, unusable, write_file
 from logbroker.texts import whole_number
@@ -77,9 +79,23 @@ def decode_epochs(path: str, content: bytes) -> list[EpochStart]:
     except (ValueError, TypeError):
         raise CorruptLogError(f"{path}: not a leader-epoch-checkpoint file") from None
     ascending = all(a.epoch < b.epoch and a.start_offset <= b.start_offset for a, b in pairwise(epochs))
-    if version != "0" or count != str(len(epochs)) or not ascending:
-        raise CorruptLogError(f"{path}: version, count or order of its epochs is wrong")
+    # The highest leader epoch is never used, so that another one can always follow.
+    possible = all(0 <= entry.epoch < MAX_INT32 and 0 <= entry.start_offset <= MAX_INT64 for entry in epochs)
+    if version != "0" or count != str(len(epochs)) or not ascending or not possible:
+        raise CorruptLogError(f"{path}: version, count, order or range of its epochs is wrong")
     return epochs
+
+
+def epoch_beyond_end(epochs: Sequence[EpochStart], log_end_offset: int) -> str:
+    """Return what is wrong with the last leader epoch of a log that ends at an offset, or "" if nothing is.
+
+    A leader epoch begins at the end of the log, and everything below is durable by then. So no crash explains a log
+    that ends below the beginning of an epoch.
+    """
+    if epochs and epochs[-1].start_offset > log_end_offset:
+        last = epochs[-1]
+        return f"leader epoch {last.epoch} begins at {last.start_offset}, but the log ends at {log_end_offset}"
+    return ""
 
 
 def check_epoch(

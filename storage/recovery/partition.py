@@ -45,6 +45,7 @@ from logbroker.storage.partition_files import (
     decode_metadata,
     encode_epochs,
     encode_metadata,
+    epoch_beyond_end,
     owner_of,
 )
 from logbroker.storage.producer_state import ProducerStates
@@ -181,6 +182,8 @@ class _Recovery:
         if segments:
             segments[-1].sealed = False
             found.log_start_offset = max(found.log_start_offset, segments[0].base_offset)
+        if not cut:  # After a cut, a new epoch replaces those above the end of the log.
+            self._check_last_epoch(found)
         # A power cut may silently take records that were readable, but only written.
         written = self._config.durability is Durability.WRITTEN
         had_run = checkpoint.boot_id or not (self._imported or boot_id())
@@ -258,6 +261,15 @@ class _Recovery:
             why = "the file is damaged" if EPOCHS_NAME in sizes else why_absent(path)
             raise CorruptLogError(f"{path}: {why}; restore it, it began with {text!r}")
         return epochs
+
+    def _check_last_epoch(self, found: RecoveredPartition) -> None:
+        """Raise CorruptLogError if the last epoch begins above the end of the log. Records that were appended below the
+        beginning of an epoch could not be read."""
+        if beyond := epoch_beyond_end(found.epochs, found.log_end_offset):
+            raise CorruptLogError(
+                f"{self._directory}/{EPOCHS_NAME}: {beyond}; restore the file, or run `logbroker segment repair "
+                f"{self._directory}`, which writes it anew"
+            )
 
     def _known_segments(self, on_disk: dict[int, int]) -> list[SegmentCheckpoint]:
         """Return the checkpoint's segments that hold records from the log start offset on, after checking that they are

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from logbroker.config import MAX_INT32, MAX_INT64, TopicConfig
 from logbroker.errors import (
     CorruptLogError,
     DiskFullError,
@@ -245,6 +246,52 @@ def test_a_leader_epoch_too_many_below_the_recovery_point_is_noticed(partition: 
     path.write_text("0\n2\n0 0\n1 3\n")
     partition.open()
     assert partition.values() == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("has_tail", [False, True])
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+@pytest.mark.parametrize("end", ["stopped cleanly", "killed", "power cut"])
+@pytest.mark.parametrize("config", [SMALL, WRITTEN], ids=["synced", "written"])
+def test_a_leader_epoch_above_the_end_of_the_log_is_noticed(
+    tmp_path: Path, config: TopicConfig, end: str, has_checkpoint: bool, has_tail: bool
+) -> None:
+    """Records appended below its beginning could not be read."""
+    partition = PartitionOnDisk(tmp_path / "t-0", config)
+    partition.append(batch_of(b"a"))
+    if has_checkpoint:
+        partition.store_checkpoint()
+    if has_tail or not has_checkpoint:
+        partition.append(batch_of(b"b"))
+    values = partition.values()
+    partition.kill()
+    if end == "power cut":
+        partition.after_power_cut()
+    path = partition.directory / "leader-epoch-checkpoint"
+    sound = path.read_bytes()
+    for epoch, offset in ((1, len(values) + 1), (1, 5000), (7, MAX_INT64)):
+        damaged = f"0\n2\n0 0\n{epoch} {offset}\n"
+        path.write_text(damaged)
+        with pytest.raises(
+            CorruptLogError, match=f"{path}: leader epoch {epoch} begins at {offset}, but the log ends at {len(values)}"
+        ):
+            partition.open(stopped_cleanly=end == "stopped cleanly")
+        assert path.read_text() == damaged
+    path.write_bytes(sound)
+    partition.open(stopped_cleanly=end == "stopped cleanly")
+    assert partition.values() == values
+    partition.append(batch_of(b"next"))
+    assert partition.values() == [*values, b"next"]
+
+
+@pytest.mark.parametrize("entry", [f"1 {MAX_INT64 + 1}", "1 -1", "-1 0", f"{MAX_INT32} 1"])
+def test_a_leader_epoch_out_of_range_is_noticed(partition: PartitionOnDisk, entry: str) -> None:
+    partition.append(batch_of(b"a"))
+    partition.kill()
+    first = "" if entry.startswith("-") else "0 0\n"
+    path = partition.directory / "leader-epoch-checkpoint"
+    path.write_text(f"0\n{1 + bool(first)}\n{first}{entry}\n")
+    with pytest.raises(CorruptLogError, match=f"{path}: version, count, order or range"):
+        partition.open()
 
 
 def test_a_checkpoint_of_an_older_broker_is_read() -> None:

@@ -8,7 +8,7 @@ from itertools import zip_longest
 import msgspec
 
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint
-from logbroker.storage.partition_files import EpochStart, encode_epochs
+from logbroker.storage.partition_files import EpochStart, encode_epochs, epoch_beyond_end
 from logbroker.tools.segments.batch_checks import Fault
 
 
@@ -53,8 +53,8 @@ def epoch_faults(epochs: Sequence[EpochStart], runs: Sequence[EpochRun], end_off
         elif not lowest <= start <= run.first_offset:
             faults.append(f"leader epoch {run.epoch} begins at {start}, in the log at offset {run.first_offset}")
         lowest = run.next_offset
-    if epochs and epochs[-1].start_offset > end_offset and not live:
-        faults.append(f"leader epoch {newest} begins at {epochs[-1].start_offset}, but the log ends at {end_offset}")
+    if not live and (beyond := epoch_beyond_end(epochs, end_offset)):
+        faults.append(beyond)
     return faults
 
 

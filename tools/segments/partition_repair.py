@@ -47,6 +47,7 @@ from logbroker.storage.partition_files import (
     decode_metadata,
     encode_epochs,
     encode_metadata,
+    epoch_beyond_end,
     owner_of,
 )
 from logbroker.storage.producer_state import ProducerStates
@@ -220,11 +221,10 @@ class _Surveyor:
         end = self._expected or 0
         found.end_offset = found.reached_offset = end
         if checkpoint is not None:
-            # A leader epoch begins at the offset at which the log ended at that time.
-            begun = max((entry.start_offset for entry in found.epochs), default=0)
-            found.reached_offset = max(end, checkpoint.recovery_point, begun)
+            found.reached_offset = max(end, checkpoint.recovery_point)
             if end < found.reached_offset:
                 self._tell_missing(str(self._directory), end, found.reached_offset, "at the end of the log")
+        self._check_last_epoch()
         return found
 
     def _tell_missing(self, path: str, first: int, behind: int, where: str) -> None:
@@ -281,6 +281,15 @@ class _Surveyor:
             return False
         found.epochs = epochs
         return bool(epochs)
+
+    def _check_last_epoch(self) -> None:
+        """Drop the leader epochs that begin above the end of the log. The file has no checksum, so it does not tell
+        where the log ends."""
+        found = self._survey
+        if self._known.topic_id is not None and (beyond := epoch_beyond_end(found.epochs, found.reached_offset)):
+            path = str(self._directory / EPOCHS_NAME)
+            found.problems.insert(0, Problem(path=path, message=f"{beyond}; it is written anew", is_in_log=False))
+            found.epochs = [entry for entry in found.epochs if entry.start_offset <= found.reached_offset]
 
     # --- the segments ------------------------------------------------------------------------------------------------
 
