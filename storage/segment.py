@@ -7,13 +7,14 @@ and look up batches below a limit that it gets from the owner.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
-from logbroker.config import MAX_STORED_BATCH_BYTES, TopicConfig
+from logbroker.config import MAX_INT64, MAX_STORED_BATCH_BYTES, TopicConfig
 from logbroker.errors import BrokerUnavailableError, CorruptLogError
 from logbroker.record.header import HEADER_BYTES, BatchHeader
 from logbroker.storage.continuity import ANY_ORDER, Continuity, DamagedLogError
@@ -35,6 +36,9 @@ _log = logging.getLogger(__name__)
 SUFFIXES: Final = (".log", ".index", ".timeindex")
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 MAX_POSITION: Final = 2**31 - 1
+_MAX_BASE_OFFSET: Final = MAX_INT64 - MAX_RELATIVE_OFFSET - 1
+"""Highest base offset with which all offsets in a segment, and the one after them, are int64."""
+_LOG_NAME: Final = re.compile(r"([0-9]{20})\.log")
 
 _Found = TypeVar("_Found")
 
@@ -45,6 +49,13 @@ _MAX_UNINDEXED_BYTES: Final = 2 * MAX_STORED_BATCH_BYTES
 """Maximum distance between the end of an index and the end of its log. If it is larger, the index has lost entries."""
 _SHORT_LOG_BYTES: Final = 256 * 1024
 """The index of a log of at most this size is made within some milliseconds, however small its batches are."""
+
+
+def base_offset_of(name: str) -> int | None:
+    """Return the base offset in the name of a segment's log file, or None if no segment has such a name."""
+    match = _LOG_NAME.fullmatch(name)
+    base_offset = int(match[1]) if match else _MAX_BASE_OFFSET + 1
+    return base_offset if base_offset <= _MAX_BASE_OFFSET else None
 
 
 class Segment:

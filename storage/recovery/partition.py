@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -50,10 +49,8 @@ from logbroker.storage.partition_files import (
 )
 from logbroker.storage.producer_state import ProducerStates
 from logbroker.storage.recovery.tail import TailRecovery
-from logbroker.storage.segment import Segment
+from logbroker.storage.segment import Segment, base_offset_of
 from logbroker.types import Durability, TopicId, topic_id_text
-
-_LOG_NAME = re.compile(r"(\d{20})\.log")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,7 +143,7 @@ class _Recovery:
         self._check_metadata(sizes)
         epochs = self._read_epochs(sizes)
         self._rules = Continuity(epochs, checkpoint.gaps_below)
-        on_disk = {int(match[1]): size for name, size in sizes.items() if (match := _LOG_NAME.fullmatch(name))}
+        on_disk = {base: size for name, size in sizes.items() if (base := base_offset_of(name)) is not None}
         known = self._known_segments(on_disk)
         segments = [self._restored(entry) for entry in known]
         new_bases = self._new_segments(on_disk, known)
@@ -218,7 +215,7 @@ class _Recovery:
         for name in others:
             path = f"{self._directory}/{name}"
             is_small = name.removesuffix(".tmp") in (METADATA_NAME, EPOCHS_NAME)
-            if _LOG_NAME.fullmatch(name) or (is_small and os.path.isdir(path) and not self._files.is_link(path)):
+            if base_offset_of(name) is not None or (is_small and os.path.isdir(path) and not self._files.is_link(path)):
                 raise unusable(path, OSError(errno.ENXIO, what_is_at(path) or "it is no file"))
 
     def _check_metadata(self, sizes: dict[str, int]) -> None:

@@ -284,6 +284,26 @@ def test_a_kafka_directory_with_gaps_and_control_batches_is_read(tmp_path: Path)
     assert log.offset_for_time(NOW_MS + 6).offset == 2005
 
 
+@pytest.mark.parametrize("base_offset", [2**63 - 2**31, 2**63 - 1, 2**63, 10**20 - 1])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_name_beyond_all_offsets_is_not_that_of_a_segment(tmp_path: Path, is_known: bool, base_offset: int) -> None:
+    partition = PartitionOnDisk(tmp_path / "t-0")
+    partition.append(batch_of(b"a"))
+    if is_known:
+        partition.store_checkpoint()
+    partition.kill()
+    (log,) = partition.logs()
+    stray = partition.directory / f"{base_offset:020d}.log"
+    stray.write_bytes(log.read_bytes())
+    partition.open()
+    assert partition.log.log_end_offset == 1
+    partition.append(batch_of(b"b"))
+    partition.stop()
+    partition.open(stopped_cleanly=True)
+    assert partition.values() == [b"a", b"b"]
+    assert stray.read_bytes()
+
+
 def _write_log(directory: Path, base_offset: int, batches: list[tuple[int, bytes]]) -> None:
     content = b"".join(stored_prefix(offset, len(batch) - 12, 4) + batch[16:] for offset, batch in batches)
     (directory / f"{base_offset:020d}.log").write_bytes(content)

@@ -63,6 +63,13 @@ def test_a_sound_segment_is_left_alone(stopped: StoppedPartition) -> None:
     assert [plan_of(log) for log in stopped.logs()] == [None] * len(stopped.logs())
 
 
+def test_a_segment_before_one_that_was_never_written_is_left_alone(stopped: StoppedPartition) -> None:
+    last = stopped.logs()[-1]
+    for base_offset in (BATCHES * RECORDS + 5, 2**63 - 1):
+        (stopped.directory / f"{base_offset:020d}.log").write_bytes(b"")
+    assert plan_of(last) is None
+
+
 @pytest.mark.parametrize("damage", ["payload", "truncated"])
 def test_a_repaired_partition_opens_and_goes_on(stopped: StoppedPartition, damage: str) -> None:
     values = [b"value %03d" % number for number in range(BATCHES * RECORDS)]

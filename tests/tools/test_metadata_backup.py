@@ -20,16 +20,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from logbroker.broker.local_engine.catalog import decode_topic
 from logbroker.cli.main import run
+from logbroker.config import TopicConfig
 from logbroker.errors import CorruptLogError, DataDirError, StorageFailedError
 from logbroker.storage.files import RealFiles
 from logbroker.storage.metadata import metadata_store
 from logbroker.storage.metadata.metadata_store import MetadataReader, MetadataStore
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint
+from logbroker.storage.partition_files import Owner, encode_metadata
 from logbroker.tools import metadata_backup
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
 from logbroker.tools.metadata_restore import extracted, plan_restore, restore
-from tests.tools.segment_files import StoppedPartition, batch_positions
+from tests.tools.segment_files import BATCHES, RECORDS, StoppedPartition, batch_positions
 
 
 @pytest.fixture
@@ -139,6 +142,20 @@ def test_a_leader_epoch_that_is_newer_than_the_backup_is_taken_from_the_file(
     restored(made, stopped.data_dir)
     checkpoint = msgspec.msgpack.decode(_stored_row(stopped.data_dir), type=PartitionCheckpoint)
     assert [(entry.epoch, entry.start_offset) for entry in checkpoint.epochs] == [(0, 0), (1, 10)]
+
+
+def test_a_segment_that_was_never_written_does_not_tell_where_a_partition_ended_when_its_topic_grew(
+    stopped: StoppedPartition, made: Backup
+) -> None:
+    shutil.copytree(stopped.directory, stopped.data_dir / "flights-1")
+    owner = Owner(stopped.disk.topic_id, 1)
+    (stopped.data_dir / "flights-1" / "partition.metadata").write_bytes(encode_metadata(owner))
+    for base_offset in (2**62, 2**63 - 1):
+        (stopped.directory / f"{base_offset:020d}.log").write_bytes(b"")
+    assert restored(made, stopped.data_dir) is not None
+    (row,) = (row for (table, _), row in state_of(stopped.data_dir).items() if table == "topics")
+    topic, _ = decode_topic(stopped.disk.topic_id, row, TopicConfig())
+    assert (topic.partitions, topic.generations[-1].start_offsets) == (2, (BATCHES * RECORDS,))
 
 
 def test_the_name_is_the_callers_or_tells_the_time(stopped: StoppedPartition, tmp_path: Path) -> None:

@@ -388,6 +388,39 @@ def test_what_is_above_the_recovery_point_is_kept_too(tmp_path: Path) -> None:
         partition.disk.kill()
 
 
+def nothing_else(stopped: StoppedPartition) -> None:
+    pass
+
+
+@pytest.mark.prove(keep=4)
+@BOTH
+@pytest.mark.parametrize("base_offset", [END + 5, 2**62, 2**63 - 1, 10**20 - 1])
+@pytest.mark.parametrize(
+    "damage", [nothing_else, no_metadata, damaged_at_the_end, last_missing], ids=lambda damage: damage.__name__
+)
+def test_a_segment_that_was_never_written_does_not_tell_where_the_log_ends(
+    stopped: StoppedPartition, damage: Damage, base_offset: int, accept_gaps: bool
+) -> None:
+    """A start removes it, so a repair does not take it for the end either."""
+    damage(stopped)
+    (stopped.directory / f"{base_offset:020d}.log").write_bytes(b"")
+    plan = plan_of(stopped.directory, accept_gaps=accept_gaps)
+    if damage is nothing_else:
+        assert plan is None
+    else:
+        assert plan is not None
+        partition_repair.repair(plan)
+    assert wrong(report_of(stopped.data_dir)) == []
+    assert plan_of(stopped.directory, accept_gaps=accept_gaps) is None
+    log, end = opened(stopped), END if plan is None else plan.end_offset
+    assert log.log_end_offset == end <= END
+    assert end == END or not accept_gaps
+    values = stopped.disk.values()
+    stopped.disk.append(batch_of(b"next"))
+    assert stopped.disk.values() == [*values, b"next"]
+    stopped.disk.kill()
+
+
 def test_files_of_another_partition_are_refused(stopped: StoppedPartition) -> None:
     path = stopped.directory / "partition.metadata"
     path.write_bytes(path.read_bytes().replace(b"partition: 0", b"partition: 3"))

@@ -17,9 +17,9 @@ from logbroker.storage.files import what_is_at
 from logbroker.storage.metadata.metadata_store import DATA_NAME
 from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.storage.removal import is_set_aside
+from logbroker.storage.segment import base_offset_of
 
 LOG_SUFFIX: Final = ".log"
-_LOG_NAME: Final = re.compile(r"(\d{20})\.log")
 _PARTITION_NAME: Final = re.compile(r"(.+)-(\d+)")
 
 
@@ -146,7 +146,7 @@ def _is_partition(path: Path) -> bool:
 
 def _has_partition_files(directory: Path) -> bool:
     try:
-        return any(name == METADATA_NAME or _LOG_NAME.fullmatch(name) for name in os.listdir(directory))
+        return any(name == METADATA_NAME or base_offset_of(name) is not None for name in os.listdir(directory))
     except OSError:
         return True  # The reader reports the error.
 
@@ -177,8 +177,8 @@ def _partition(directory: Path) -> PartitionFiles:
 
 def segments_in(directory: Path) -> tuple[SegmentFile, ...]:
     """Return all log files of a directory, in order. Raises OSError."""
-    names = sorted(name for name in os.listdir(directory) if _LOG_NAME.fullmatch(name))
-    return tuple(segment_file(directory / name) for name in names)
+    segments = (segment_file(directory / name) for name in sorted(os.listdir(directory)))
+    return tuple(segment for segment in segments if segment.base_offset >= 0)
 
 
 def _segments_left_in(directory: Path) -> tuple[SegmentFile, ...]:
@@ -191,8 +191,8 @@ def _segments_left_in(directory: Path) -> tuple[SegmentFile, ...]:
 
 def segment_file(path: Path) -> SegmentFile:
     """Return a log file, with the base offset that its name shows."""
-    match = _LOG_NAME.fullmatch(path.name)
-    return SegmentFile(path=str(path), base_offset=int(match[1]) if match else -1)
+    base_offset = base_offset_of(path.name)
+    return SegmentFile(path=str(path), base_offset=-1 if base_offset is None else base_offset)
 
 
 def file_bytes(segments: Iterable[SegmentFile]) -> dict[int, int]:

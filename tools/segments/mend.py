@@ -32,10 +32,10 @@ from logbroker.storage.partition_checkpoint import (
 )
 from logbroker.storage.partition_files import EPOCHS_NAME, EpochStart, decode_epochs, encode_epochs
 from logbroker.storage.system_calls import lock_record, sync_all
-from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segments_in
+from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, file_bytes, segments_in
 from logbroker.tools.segments.log_file import HEADERS_WINDOW_BYTES, LogFile
 from logbroker.tools.segments.metadata import Knowledge, checkpoint_key, knowledge_of, open_metadata
-from logbroker.tools.segments.partition_checks import gap_between
+from logbroker.tools.segments.partition_checks import gap_between, never_written
 from logbroker.tools.segments.reading import Progress
 from logbroker.tools.segments.scan import LogScan
 
@@ -164,15 +164,18 @@ def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | N
                 max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
         size_bytes = log.size_bytes
         progress(size_bytes)
-    later = [other for other in segments_in(partition.directory) if other.base_offset > segment.base_offset]
+    segments = segments_in(partition.directory)
+    later = [other for other in segments if other.base_offset > segment.base_offset]
+    unwritten = never_written(known.checkpoint, file_bytes(segments))
+    following = next((other for other in later if other.base_offset not in unwritten), None)
     reason = ""
     if scan.faults:
         reason = scan.faults[0].reason
     elif _is_short(known.checkpoint, segment, size_bytes):
         reason = "the file was longer when it was synced"
-    elif later and not known.may_have_gaps:  # With gaps allowed, missing offsets are no fault.
-        reason = gap_between(offset, later[0].base_offset) or ""
-        reason = reason and f"{os.path.basename(later[0].path)} does not go on there: {reason}"
+    elif following is not None and not known.may_have_gaps:  # With gaps allowed, missing offsets are no fault.
+        reason = gap_between(offset, following.base_offset) or ""
+        reason = reason and f"{os.path.basename(following.path)} does not go on there: {reason}"
     if not reason:
         return None
     checkpoint = _lowered(known.checkpoint, segment, position, offset, max_timestamp_ms)

@@ -119,6 +119,14 @@ def segment_faults(
     return faults
 
 
+def never_written(checkpoint: PartitionCheckpoint | None, file_bytes: Mapping[int, int]) -> set[int]:
+    """Return the base offsets of empty segments at the end of a log that are not in the metadata store. Each was made
+    for a batch that was never written, so it says nothing about the end of the log; the next start removes it."""
+    known = {entry.base_offset for entry in checkpoint.segments} if checkpoint is not None else set()
+    last = max((base for base, size_bytes in file_bytes.items() if size_bytes or base in known), default=-1)
+    return {base for base in file_bytes if base > last}
+
+
 def synced_bytes(checkpoint: PartitionCheckpoint | None, base_offset: int, size_bytes: int) -> int | None:
     """Return the number of bytes of a segment below the recovery point, or None if there is no recovery point."""
     if checkpoint is None or not checkpoint.segments:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -54,7 +53,7 @@ from logbroker.storage.producer_state import ProducerStates
 from logbroker.storage.system_calls import sync_all
 from logbroker.tools.segments.batch_chain import BatchChain
 from logbroker.tools.segments.batch_checks import MAX_RELATIVE_OFFSET, Fault, header_fault
-from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segment_file
+from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, file_bytes, segments_in
 from logbroker.tools.segments.log_file import LogFile
 from logbroker.tools.segments.mend import (
     copy_bytes,
@@ -70,11 +69,11 @@ from logbroker.tools.segments.mend import (
     store_checkpoint,
 )
 from logbroker.tools.segments.metadata import Knowledge, checkpoint_key
+from logbroker.tools.segments.partition_checks import never_written
 from logbroker.tools.segments.reading import Progress
 from logbroker.tools.segments.scan import MAX_FAULTS, LogScan
 from logbroker.types import topic_id_text
 
-_LOG_NAME: Final = re.compile(r"\d{20}\.log")
 _MAX_EPOCH: Final = 2**31 - 1
 
 
@@ -308,17 +307,19 @@ class _Surveyor:
     def _segments(self, entries: list[SegmentCheckpoint]) -> Iterator[SegmentFile]:
         """Yield the log files that may be segments, in order, and report the others."""
         try:
-            names = sorted(name for name in os.listdir(self._directory) if _LOG_NAME.fullmatch(name))
+            segments = segments_in(self._directory)
         except FileNotFoundError:
-            names = []
+            segments = ()
         bases = {entry.base_offset for entry in entries}
-        for name in names:
-            segment = segment_file(self._directory / name)
+        unwritten = never_written(self._checkpoint, file_bytes(segments)) if self._known.topic_id is not None else ()
+        for segment in segments:
             mode = os.lstat(segment.path).st_mode
             if not stat.S_ISREG(mode):
                 self._tell_stray(segment, f"it is no file, but {kind_name(mode)}")
             elif entries and segment.base_offset < entries[0].base_offset:
                 continue  # It is below the log start: the next start of the broker removes it.
+            elif segment.base_offset in unwritten:
+                self._survey.strays.append(segment.path)
             elif entries and segment.base_offset < entries[-1].base_offset and segment.base_offset not in bases:
                 self._tell_stray(segment, "it is no part of this log")
             else:

@@ -32,6 +32,7 @@ from logbroker.tools.segments.partition_checks import (
     gap_between,
     indexes_are_complete,
     is_torn_tail,
+    never_written,
     segment_faults,
     synced_bytes,
     unknown_epochs,
@@ -148,7 +149,11 @@ class _PartitionVerification:
         leader_epoch = -1
         before_was_active = False
         is_complete = True
+        unwritten = self._never_written(segments)
         for segment in segments:
+            if segment.base_offset in unwritten:
+                self._tell(Severity.NOTE, segment.path, "it is empty and was never written; the next start removes it")
+                continue
             if known.topic_id is not None and os.path.islink(segment.path) and os.path.exists(segment.path):
                 message = "it is a symbolic link, which the broker does not follow; put the file itself there"
                 self._tell(Severity.ERROR, segment.path, message)
@@ -180,6 +185,11 @@ class _PartitionVerification:
             self._check_metadata()
             self._check_epochs(end_offset or 0, is_complete=is_complete)
         return self._report
+
+    def _never_written(self, segments: Sequence[SegmentFile]) -> Container[int]:
+        """Return the base offsets of segments that the next start of the broker removes."""
+        is_stopped = self._partition.whole and self._known.topic_id is not None and not self._known.live
+        return never_written(self._known.checkpoint, file_bytes(segments)) if is_stopped else ()
 
     def _check_sizes(self, segments: Sequence[SegmentFile]) -> None:
         checkpoint = self._known.checkpoint
