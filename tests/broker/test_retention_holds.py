@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
 from logbroker.broker.broker import open_broker
+from logbroker.broker.local_engine import upkeep as upkeep_module
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.config import BrokerConfig
 from logbroker.engine import Append, Topic
@@ -15,6 +17,8 @@ from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.starts import StartAt
 from logbroker.queues.registry import QueueGroupRegistry
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint
+from logbroker.storage.partition_log import PartitionLog
+from logbroker.storage.segment import Segment
 from tests.broker.conftest import Opened, OpenEngine, batch
 
 CONFIGS = {"segment.bytes": "1000", "retention.bytes": "3000", "retention.hold.bytes": "4000"}
@@ -99,6 +103,46 @@ async def test_retention_begins_when_it_is_told_to(open_at: OpenEngine) -> None:
         async with asyncio.timeout(25):
             while not opened.engine.partition_facts(topic.id, 0).log_start_offset:
                 await asyncio.sleep(0.01)
+
+
+async def test_retention_does_not_wait_for_checkpoints(open_at: OpenEngine) -> None:
+    async with open_at(retention_check_seconds=0.01, checkpoint_seconds=3600) as opened:
+        opened.engine.start_retention()
+        topic = await filled_topic(opened)
+        for _ in range(3):
+            before = opened.engine.partition_facts(topic.id, 0)
+            for number in range(60):
+                await opened.append(topic.id, b"%0200d" % number)
+            async with asyncio.timeout(25):
+                while opened.engine.partition_facts(topic.id, 0).log_start_offset < before.log_end_offset:
+                    await asyncio.sleep(0.01)
+
+
+async def test_checkpoints_do_not_wait_for_retention(open_at: OpenEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appends wait for checkpoints, and it may take long to remove files."""
+    removes, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    real = PartitionLog.remove_files
+
+    def remove_slowly(log: PartitionLog, segments: list[Segment]) -> None:
+        loop.call_soon_threadsafe(removes.set)
+        go_on.wait(25)
+        real(log, segments)
+
+    monkeypatch.setattr(PartitionLog, "remove_files", remove_slowly)
+    async with open_at(retention_check_seconds=0.01, checkpoint_seconds=3600) as opened:
+        topic = await filled_topic(opened)
+        opened.engine.start_retention()
+        try:
+            async with asyncio.timeout(25):
+                await removes.wait()
+                end = await opened.append(topic.id, b"next") + 1
+                monkeypatch.setattr(upkeep_module, "MAX_LAG_BATCHES", 1)
+                # The limit is reached, so this append waits for a checkpoint.
+                assert await opened.append(topic.id, b"last") == end
+            assert not go_on.is_set()
+        finally:
+            go_on.set()
 
 
 async def test_at_a_start_nothing_goes_before_queue_groups_hold_it(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -117,7 +117,10 @@ async def open_engine(
         # A refused start does not count as a run. So the mark of the clean stop is removed only when everything is
         # open, but before the first append.
         await asyncio.wrap_future(store.submit([(BROKER, CLEAN_STOP, None)]))
-        upkeep_task = asyncio.create_task(_supervised(upkeep, failure), name="upkeep")
+        upkeep_tasks = [
+            asyncio.create_task(_supervised(upkeep.run_checkpoints, failure), name="checkpoints"),
+            asyncio.create_task(_supervised(upkeep.run_retention, failure), name="retention"),
+        ]
         try:
             yield (
                 LocalEngine(
@@ -139,8 +142,9 @@ async def open_engine(
             await changes.close()
             await issued.close()
             await deletion.close()
-            upkeep_task.cancel()
-            await asyncio.wait([upkeep_task])
+            for task in upkeep_tasks:
+                task.cancel()
+            await asyncio.wait(upkeep_tasks)
             if failure.error is None:  # after a failure nothing more is written
                 await upkeep.checkpoint()
                 partitions.close()
@@ -150,9 +154,9 @@ async def open_engine(
                 handles.close()
 
 
-async def _supervised(upkeep: Upkeep, failure: StorageFailure) -> None:
+async def _supervised(run: Callable[[], Awaitable[None]], failure: StorageFailure) -> None:
     try:
-        await upkeep.run()
+        await run()
     except Exception as error:
         failure.report(error)
 

@@ -1,10 +1,9 @@
-"""Upkeep of the engine in the background: recovery points and retention."""
+"""Upkeep of the engine in the background: recovery points and retention, each at times of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -70,12 +69,12 @@ class Upkeep:
         self._queue: deque[asyncio.Future[None]] = deque()
         self._storing = asyncio.Lock()
         """Held from the making of checkpoints until they are stored, so that none replaces a newer one."""
-        self._retention_due = math.inf
+        self._retention_begins = asyncio.Event()
         self._holders: dict[TopicId, list[Holder]] = {}
 
     def start_retention(self) -> None:
         """Apply retention from now on; all holders must be registered (`hold`)."""
-        self._retention_due = asyncio.get_running_loop().time() + self._config.retention_check_seconds
+        self._retention_begins.set()
 
     def hold(self, topic_id: TopicId, holder: Holder) -> None:
         self._holders.setdefault(topic_id, []).append(holder)
@@ -117,9 +116,8 @@ class Upkeep:
         if lag >= 0.5 or (lag >= _ASK_SHARE and self._lag_bytes >= len(self._changed) * _ASK_BYTES_OF_PARTITION):
             self._due.set()
 
-    async def run(self) -> None:
-        """Run until cancelled."""
-        loop = asyncio.get_running_loop()
+    async def run_checkpoints(self) -> None:
+        """Store recovery points until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self._config.checkpoint_seconds):
@@ -130,11 +128,20 @@ class Upkeep:
             self.disk.measure()
             try:
                 await self.checkpoint()
-                if loop.time() >= self._retention_due:
-                    await self.apply_retention()
-                    self.start_retention()
             except OverloadedError as error:
-                _log.warning("recovery points and retention have to wait: %s", error)
+                _log.warning("recovery points have to wait: %s", error)
+
+    async def run_retention(self) -> None:
+        """Apply retention until cancelled. Checkpoints go on meanwhile, because appends wait for them, and it may take
+        long to remove files."""
+        await self._retention_begins.wait()
+        while True:
+            await asyncio.sleep(self._config.retention_check_seconds)
+            self._check_in_place()
+            try:
+                await self.apply_retention()
+            except OverloadedError as error:
+                _log.warning("retention has to wait: %s", error)
 
     async def checkpoint(self) -> None:
         """Sync the changed partitions, and store their recovery points in one transaction."""
@@ -179,8 +186,6 @@ class Upkeep:
             async with partition.removing:
                 if not partition.closed:
                     await self._remove_below(partition, start_offset)
-            if self._due.is_set():
-                await self.checkpoint()  # Removing files may take long, and appends wait for the checkpoint.
 
     def _start_wanted(self, partition: Partition, now_ms: int) -> int:
         """Return the offset at which the log of a partition may begin. Ask holders that need expired records to release
