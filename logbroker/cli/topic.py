@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
@@ -317,7 +316,7 @@ def _document(description: TopicDescription) -> dict[str, Any]:
 
 def _show(description: TopicDescription) -> None:
     info = description.info
-    created = f"{terminal.local_time_text(description.created_at_ms)} {time.strftime('%Z')}"
+    created = terminal.local_time_text(description.created_at_ms)
     write_line(f"{_sketch(info)}, id {topic_id_text(info.id)}, created {created}")
     write_line()
     if info.bands:

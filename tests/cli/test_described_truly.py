@@ -6,16 +6,20 @@ import json
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from logbroker.cli.common.clients import CommandAdmin
 from logbroker.cli.main import run
+from logbroker.cli.queue.text import moment_text
 from logbroker.client.admin.queue_descriptions import queue_description
-from logbroker.client.sync import Admin, Producer, QueueAdmin, TopicPartition, Worker
+from logbroker.client.sync import Admin, Producer, QueueAdmin, TopicDescription, TopicPartition, Worker
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.v1 import queues_pb2
 from tests.cli.command import ENVIRONMENT, LOGBROKER
@@ -291,6 +295,40 @@ def test_a_name_that_is_not_there_or_of_another_kind_is_answered_with_the_comman
     words = [{"CONSUMERS": topic, "QUEUE": name}.get(word, word) for word in command.split()]
     assert run([*words, "--broker", queue.address]) == 1
     assert re.findall("`logbroker (.+?)`", capsys.readouterr().err) == commands
+
+
+@pytest.fixture
+def zone_with_summer_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A time zone that is named WIN and one hour ahead in winter, SUM and two hours ahead in summer."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "WIN-1SUM-2,M3.5.0,M10.5.0")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("zone_with_summer_time")
+@pytest.mark.parametrize(
+    ("created_at_ms", "shown"),
+    [(1_768_478_400_000, "2026-01-15 13:00:00 WIN"), (1_784_116_800_000, "2026-07-15 14:00:00 SUM")],
+)
+def test_a_time_is_shown_with_the_zone_of_that_time(
+    queue: Queue,
+    topic: str,
+    created_at_ms: int,
+    shown: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    describe = CommandAdmin.describe_topic
+
+    def at_that_time(admin: CommandAdmin, name: str) -> TopicDescription:
+        return msgspec.structs.replace(describe(admin, name), created_at_ms=created_at_ms)
+
+    monkeypatch.setattr(CommandAdmin, "describe_topic", at_that_time)
+    assert run(["topic", "describe", topic, "--broker", queue.address]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith(f", created {shown}")
+    assert moment_text(created_at_ms).startswith(f"{shown} (")
 
 
 def test_the_examples_of_the_help_use_a_name_for_one_kind_of_group() -> None:

@@ -143,13 +143,13 @@ def say(*sentences: str) -> None:
 
 
 def local_time_text(timestamp_ms: int) -> str:
-    """Write a time in local time. A time that the calendar does not have, such as one in microseconds, is written as a
-    number."""
+    """Write a time in local time, with the name that the time zone has at that time. A time that the calendar does not
+    have, such as one in microseconds, is written as a number."""
     try:
         moment = datetime.datetime.fromtimestamp(timestamp_ms / 1000).astimezone()
     except (ValueError, OverflowError, OSError):
         return f"{timestamp_ms} ms"
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
+    return f"{moment:%Y-%m-%d %H:%M:%S %Z}"
 
 
 def age_text(age_ms: int) -> str:
