@@ -120,14 +120,17 @@ def plan(
 
 
 def _read(path: Path) -> list[ScalingRun]:
+    with path.open("rb") as file:
+        content = file.read(_MAX_FILE_BYTES + 1)
+    if len(content) > _MAX_FILE_BYTES:
+        raise InvalidRequestError(f"{path} has more than {size_text(_MAX_FILE_BYTES)}")
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-        if len(content) > _MAX_FILE_BYTES:
-            raise InvalidRequestError(f"{path} has more than {size_text(_MAX_FILE_BYTES)}")
         return msgspec.json.decode(content, type=Scaling).runs
-    except msgspec.MsgspecError as error:
-        raise InvalidRequestError(f"{path} is not what `logbroker experiment scaling` writes: {error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        wrong = str(error)
+    except RecursionError:
+        wrong = "its values are nested too deep"
+    raise InvalidRequestError(f"{path} is not what `logbroker experiment scaling` writes: {wrong}")
 
 
 def _costs(service: Service, mode: str, measured: Path | None) -> str:

@@ -289,6 +289,24 @@ def test_metrics_and_report_have_every_run() -> None:
     assert "seed 5" in html
 
 
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        (b'{"seed": 1, "keys": 1, "runs": [], "extra": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "nested too deep"),
+        (b'{"seed": 1, "keys": 1, "runs": [{"mode": "\xff"}]}', "utf-8"),
+        (b'{"seed": 1', "truncated"),
+        (b"[]", "Expected `object`"),
+    ],
+    ids=["deep", "no text", "cut", "another type"],
+)
+def test_a_file_of_measurements_that_is_none_is_refused(tmp_path: Path, content: bytes, wrong: str) -> None:
+    path = tmp_path / "scaling.json"
+    path.write_bytes(content)
+    told = failure_of("plan", "--from", path)
+    assert f"{path} is not what `logbroker experiment scaling` writes: " in told
+    assert wrong in told
+
+
 def test_the_command_plans_from_what_is_given() -> None:
     found = json.loads(output_of("plan", "--rate", "400", "--work-ms", "20", "--json"))
     assert found["plan"]["fits"]
