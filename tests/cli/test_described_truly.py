@@ -275,6 +275,53 @@ def test_an_offline_partition_has_no_end_and_no_lag(capsys: pytest.CaptureFixtur
     assert ["1", "-", "-", "0"] in [line.split()[:4] for line in rewound.splitlines()]
 
 
+@pytest.mark.prove
+def test_letters_in_an_offline_partition_are_not_told_as_sent_back(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = range(10)
+    with embedded() as broker:
+        with Admin(broker.address) as admin, Producer(broker.address) as producer:
+            admin.create_topic("t", 2)
+            for number in numbers:
+                producer.send("t", b"v", b"k%d" % number)
+        queue = Queue(broker.address, capsys)
+        queue("create", "workers", "--topic", "t", "--max-attempts", "1", "--on-exhausted", "dead-letter")
+        with Worker(broker.address, "workers") as worker:
+            for delivery in islice(worker, len(numbers)):
+                delivery.nack(reason="no")
+        until(lambda: len(queue.json("letters", "workers")["letters"]) == len(numbers))
+        letters = queue.json("letters", "workers")["letters"]
+        gone, others = (
+            [letter["key"] for letter in letters if letter["partition"] == partition] for partition in (0, 1)
+        )
+        assert gone
+        assert others
+        broker.stop()
+        (log,) = Path(broker.data_dir, "workers.dead-letters-0").glob("*.log")
+        log.unlink()
+        broker.start()
+
+        def told(*command: str) -> tuple[str, str]:
+            assert run(["queue", *command, "--broker", broker.address]) == 1
+            out, err = capsys.readouterr()
+            assert err.startswith(
+                "logbroker: not all dead letters can be read: partition workers.dead-letters-0 is off"
+            )
+            return out, err
+
+        assert told("letters", "workers", "--key", gone[0])[0] == ""
+        listed = json.loads(told("letters", "workers", "--json")[0])
+        assert [letter["key"] for letter in listed["letters"]] == others
+        counted, error = told("redrive", "workers", "--dry-run", "--json")
+        count = json.loads(counted)
+        assert (count["records"], count["keys"], count["more"], count["held"]) == (len(others), len(others), False, 0)
+        assert count["why_held"] == listed["why_held"]
+        assert listed["why_held"] in error
+        told("redrive", "workers", "--dry-run", "--key", gone[0])
+        with QueueAdmin(broker.address) as queues:
+            found = queues.list_letters("workers", key=gone[0].encode())
+        assert (found.letters, found.more, found.why_held) == ([], False, listed["why_held"])
+
+
 @pytest.mark.parametrize(
     ("command", "commands"),
     [

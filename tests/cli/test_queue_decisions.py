@@ -459,7 +459,7 @@ def test_a_decision_about_lanes_that_is_stopped_says_how_many_it_moved(
 def test_dead_letters_go_back_in_their_order(queue: Queue, topic: str, name: str) -> None:
     exhaust(queue, topic, name, "dead-letter")
     planned = queue.json("redrive", name, "--dry-run")
-    assert planned == {"records": 4, "keys": 1, "more": False, "dry_run": True}
+    assert planned == {"records": 4, "keys": 1, "more": False, "held": 0, "why_held": None, "dry_run": True}
     assert "would be" in queue("redrive", name, "--dry-run")
     assert queue("redrive", name, "--key", "c2") == "4 dead letters sent back\n"
     assert take(queue.address, name, 4) == [2, 7, 12, 17]

@@ -25,7 +25,7 @@ from logbroker.cli.common.stops import stops_are_interrupts, told_when_stopped
 from logbroker.cli.queue.decisions import base64_option
 from logbroker.cli.queue.text import key_text, now_ms
 from logbroker.client.admin.dead_letters import MAX_LETTERS
-from logbroker.client.sync import LetterEnds, Record, RewoundPartition
+from logbroker.client.sync import LetterEnds, LetterList, Record, RewoundPartition
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
 from logbroker.record.dead_letter import ATTEMPTS, LAST_FAILURE, ORIGIN_OFFSET, ORIGIN_PARTITION, REASON
 
@@ -61,7 +61,6 @@ def redrive(
       logbroker queue redrive billing --key customer-7
     """
     wanted = None if key is None else key_of(key, in_base64=in_base64)
-    document: dict[str, object]
     records, keys, more, held, why = 0, 0, True, 0, ""
     asked = 0
     """Number of letters that an unanswered call may have sent back."""
@@ -73,8 +72,7 @@ def redrive(
     with CommandQueueAdmin(broker) as admin:
         if dry_run:
             found = admin.redrive(group, key=wanted, dry_run=True, max_records=max_records)
-            records, keys, more = found.records, found.keys, found.more
-            document = {"records": records, "keys": keys, "more": more}
+            records, keys, more, held, why = found.records, found.keys, found.more, found.held, found.why_held
         else:
             # Send back only letters that exist at the first call. A worker may dead-letter the same records again while
             # this command runs.
@@ -98,9 +96,9 @@ def redrive(
                     count(records)
                     if not sent.records:
                         break
-            document = {"records": records, "more": more, "held": held, "why_held": why or None}
     if as_json:
-        terminal.write_json({**document, "dry_run": dry_run})
+        document = {"records": records} | ({"keys": keys} if dry_run else {})
+        terminal.write_json({**document, "more": more, "held": held, "why_held": why or None, "dry_run": dry_run})
     else:
         told = f"of {counted(keys, 'key')} would be sent back (--dry-run)" if dry_run else "sent back"
         rest = "; more are left" if more else ""
@@ -109,8 +107,7 @@ def redrive(
         raise LogbrokerError(
             f"{held:,} dead letters stay, because they, or an earlier one of the same key, cannot be sent back: {why}"
         )
-    if why:
-        raise LogbrokerError(f"not all dead letters can be read: {why}")
+    _check_all_read(why)
 
 
 @click.command()
@@ -127,7 +124,8 @@ def letters(group: str, key: str | None, in_base64: bool, top: int, broker: str,
 
     They are listed in the order in which `logbroker queue redrive` sends them. `letter` is the partition and offset in
     the dead-letter topic, `from` those of the record that failed. With --json, the letters have their values and
-    headers, as `logbroker consume --format json` writes records.
+    headers, as `logbroker consume --format json` writes records. If a part of the dead-letter topic cannot be read, the
+    command says why, and exits with 1.
 
     \b
     Examples:
@@ -138,10 +136,28 @@ def letters(group: str, key: str | None, in_base64: bool, top: int, broker: str,
     with CommandQueueAdmin(broker) as admin:
         found = admin.list_letters(group, key=wanted, max_records=top)
     if as_json:
-        terminal.write_json({"letters": list(map(json_record, found.letters)), "more": found.more})
-        return
+        document = {"letters": list(map(json_record, found.letters)), "more": found.more}
+        terminal.write_json({**document, "held": found.held, "why_held": found.why_held or None})
+    else:
+        _show_letters(group, wanted, found)
+    if found.held:
+        raise LogbrokerError(
+            f"{found.held:,} dead letters are not shown, because they, or an earlier one of the same key, cannot be"
+            f" read: {found.why_held}"
+        )
+    _check_all_read(found.why_held)
+
+
+def _check_all_read(why: str) -> None:
+    """Raise LogbrokerError if a part of the dead-letter topic cannot be read."""
+    if why:
+        raise LogbrokerError(f"not all dead letters can be read: {why}")
+
+
+def _show_letters(group: str, key: bytes | None, found: LetterList) -> None:
     if not found.letters:
-        write_line(f"no dead letter {'' if wanted is None else 'of this key '}is left")
+        if not found.why_held:
+            write_line(f"no dead letter {'' if key is None else 'of this key '}is left")
         return
     numbers = ("letter", "attempts", "failed", "from")
     rows = terminal.table("letter", "key", *numbers[1:], "last reason", numbers=numbers)

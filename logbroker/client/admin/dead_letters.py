@@ -24,7 +24,13 @@ class LetterList(NamedTuple):
     letters: list[Record]
     """The records of the dead-letter topic, with the headers that tell where they come from and why they failed."""
     more: bool
-    """Whether there are other letters."""
+    """Whether there are other letters that can be read."""
+    held: int = 0
+    """Number of letters that are left out because they, or an earlier letter of the same key, cannot be read. Letters
+    in a partition that is offline are not counted."""
+    why_held: str = ""
+    """Reason why letters are left out or a part of the dead-letter topic cannot be read, and the remedy; "" if all of
+    it can be read."""
 
 
 async def list_letters(connection: Connection, group: str, key: bytes | None, max_records: int) -> LetterList:
@@ -38,7 +44,8 @@ async def list_letters(connection: Connection, group: str, key: bytes | None, ma
         offsets = [offset for each, offset in places if each == partition]
         for record in await _read(connection, TopicId(answer.until.topic_id), partition, offsets):
             found[partition, record.offset] = record
-    return LetterList([found[place] for place in places if place in found], answer.more)
+    letters = [found[place] for place in places if place in found]
+    return LetterList(letters, answer.more, answer.held, answer.why_held)
 
 
 async def _read(connection: Connection, topic_id: TopicId, partition: int, offsets: Sequence[int]) -> list[Record]:

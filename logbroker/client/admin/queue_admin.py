@@ -237,7 +237,8 @@ class QueueAdmin(Droppable):
     async def list_letters(self, group: str, *, key: bytes | None = None, max_records: int = 100) -> LetterList:
         """Return the dead letters of a queue group that were not sent back: their records as `letters`, and as `more`
         whether there are others. `letters` has at most `max_records`, which may be up to 1,000; with `key`, only those
-        of this ordering key. Raises UnknownGroupError, or UnknownTopicError if the group has no dead-letter topic.
+        of this ordering key. If `why_held` is not empty, a part of the dead-letter topic cannot be read, and letters in
+        it are missing. Raises UnknownGroupError, or UnknownTopicError if the group has no dead-letter topic.
         """
         return await list_letters(self._connection, group, key, max_records)
 
