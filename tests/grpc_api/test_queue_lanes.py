@@ -52,6 +52,28 @@ def test_the_oldest_lanes(api: Api) -> None:
     assert [lane.key for lane in group.lanes("OLDEST")] == [b"b", b"c"]
 
 
+@pytest.mark.prove
+def test_the_oldest_lanes_of_many_partitions(api: Api) -> None:
+    group = QueueGroup(api, partitions=60)
+    for partition in range(60):
+        if partition != 7:
+            records = [NewRecord(b"v", b"%d-%d" % (partition, number), timestamp_ms=5000) for number in range(3)]
+            api.produce(group.topic, encode_batch(records), partition)
+    early = [b"early-%d" % number for number in range(40)]
+    api.produce(group.topic, keyed(*early), 7)
+    assert [lane.key for lane in group.lanes("OLDEST", top=40)] == early
+    assert {lane.oldest_timestamp_ms for lane in group.lanes("OLDEST", top=99)[40:]} == {5000}
+
+
+@pytest.mark.parametrize("order", ["HOTTEST", "OLDEST"])
+def test_each_lane_of_a_long_list_has_the_time_of_its_first_record(api: Api, order: str) -> None:
+    count = 1_500
+    group = QueueGroup(api)
+    api.produce(group.topic, keyed(*(b"%d" % number for number in range(count))))
+    lanes = group.lanes(order, top=count)
+    assert [lane.oldest_timestamp_ms for lane in lanes] == [1000 + number for number in range(count)]
+
+
 def test_blocked_lanes_and_what_is_decided(group: QueueGroup) -> None:
     worker = group.worker()
     fail(worker, 2)

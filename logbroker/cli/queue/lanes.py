@@ -30,10 +30,11 @@ _REASONS: Final = 5
 @click.option(
     "--order",
     type=click.Choice(["hottest", "oldest", "held", "waiting"]),
-    help="Lanes to show. hottest: lanes with the most records. oldest: lanes whose first record is the oldest. held:"
-    " lanes that are blocked, parked or refused by the dead-letter topic, the longest held first. waiting: lanes whose"
-    " first record waits for its next attempt, its not-before time or the dead-letter topic, or cannot be read now, the"
-    " next due first.  [default: hottest and oldest, one after the other]",
+    help="Lanes to show. hottest: lanes with the most records. oldest: lanes whose first record is the oldest; within a"
+    " partition, records with lower offsets are taken to be older. held: lanes that are blocked, parked or refused by"
+    " the dead-letter topic, the longest held first. waiting: lanes whose first record waits for its next attempt, its"
+    " not-before time or the dead-letter topic, or cannot be read now, the next due first.  [default: hottest and"
+    " oldest, one after the other]",
 )
 @broker_option
 @json_option

@@ -134,10 +134,11 @@ class QueueAdmin(Droppable):
         """Return up to `top` lanes as `lanes`, the total number of lanes, and whether the list may be incomplete. Each
         lane has only the last reason of its failures.
 
-        `order` is "hottest" (lanes with the most records first), "oldest" (lanes with the oldest head first), "held"
-        (only lanes that need an operator: blocked, parked or refused by the dead-letter topic, the longest held first),
-        or "waiting" (only lanes that wait for a retry, a not-before time or the dead-letter topic, or whose head cannot
-        be read from the log now; the next due first).
+        `order` is "hottest" (lanes with the most records first), "oldest" (lanes with the oldest head first;
+        within a partition, heads with lower offsets are taken to be older), "held" (only lanes that need an operator:
+        blocked, parked or refused by the dead-letter topic, the longest held first), or "waiting" (only lanes that wait
+        for a retry, a not-before time or the dead-letter topic, or whose head cannot be read from the log now; the next
+        due first).
         """
         request = queues_pb2.ListLanesRequest(group_id=group, order=choice("order", _ORDERS, order), top=top)
         response = await self._connection.unary("ListLanes", request)
