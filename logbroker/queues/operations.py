@@ -196,7 +196,8 @@ class Operations:
         moved, and an error takes its place in the result, if its target offset cannot be found or the records below the
         target cannot be read.
 
-        Records of blocked and parked lanes below the target stay unless `drop_standing` is set; `Rewound` counts them.
+        Records of blocked and parked lanes below the target stay unless `drop_standing` is set. `Rewound` counts them,
+        and the other records that are skipped.
         Raises the error that prevents reading the keys of these lanes, or OverloadedError if lanes are blocked or
         parked faster than they can be looked up.
         """
@@ -223,6 +224,7 @@ class Operations:
         for partition, target in found.items():
             if isinstance(target, int):
                 queue.open_partition(partition, 0)  # The topic may have grown a moment ago.
+        undone = await self._count_undone_below(found)
         standing = await self._standing_below(found)
         self._context.check_serving()
         targets = {partition: target for partition, target in found.items() if isinstance(target, int)}
@@ -235,14 +237,28 @@ class Operations:
             self._hold.rewound(targets)
         self._context.touched()
         rewound = [
-            Rewound(partition, before[partition], target, counts.get(partition, 0))
+            Rewound(partition, before[partition], target, stands, max(0, undone[partition] - stands))
             if isinstance(target, int)
             else target
             for partition, target in found.items()
+            for stands in (counts.get(partition, 0),)
         ]
         if not dry_run:
             _log.info("queue group %s: rewound by an operator: %s", self._context.group_id, rewound)
         return await self._context.commits.synced(rewound)
+
+    async def _count_undone_below(self, targets: dict[int, int | LogbrokerError]) -> dict[int, int]:
+        """Count the records below the targets that are not done, by partition. Records that retention has removed do
+        not count."""
+        pace = Pace()
+        undone: dict[int, int] = {}
+        for partition, target in targets.items():
+            if isinstance(target, int):
+                removed = await in_turns(self._hold.count_removed(partition), pace)
+                below = await in_turns(self._queue.done.count_below(partition, target), pace)
+                undone[partition] = max(0, below - removed)
+                await pace.step(2)
+        return undone
 
     async def _standing_below(self, targets: dict[int, int | LogbrokerError]) -> dict[int, RecordIds]:
         """Find the records below the targets that are in lanes that are blocked or parked when this returns, by

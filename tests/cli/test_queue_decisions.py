@@ -20,7 +20,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.queue import again
 from logbroker.cli.queue.text import value_text
-from logbroker.client.sync import Admin, Consumer, Producer, Worker, WorkerDelivery
+from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, Worker, WorkerDelivery
 from logbroker.errors import DiskFullError
 from tests.cli.command import output_of
 from tests.cli.queues import Queue, exhaust, send, take
@@ -475,7 +475,8 @@ def test_a_group_is_rewound(queue: Queue, topic: str, name: str) -> None:
     assert sum(before.values()) == 20
     assert "nothing was changed" in queue("rewind", name, "--to", "earliest", "--dry-run")
     rewound = queue.json("rewind", name, "--to", str(before[0] - 1), "--partition", "0", "--yes")
-    assert rewound == [{"partition": 0, "floor_before": before[0], "floor": before[0] - 1, "standing_records": 0}]
+    offsets = {"partition": 0, "floor_before": before[0], "floor": before[0] - 1}
+    assert rewound == [{**offsets, "standing_records": 0, "skipped_records": 0}]
     assert len(take(queue.address, name, 1)) == 1
 
 
@@ -491,6 +492,27 @@ def test_a_rewind_beyond_the_end_is_refused(queue: Queue, topic: str, name: str,
     queue("rewind", name, "--to", f"{end}", "--partition", "0", "--yes")
 
 
+def test_a_rewind_says_how_many_records_it_skips(
+    queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue("create", name, "--topic", topic)
+    assert len(take(queue.address, name, 2)) == 2
+    latest = ("rewind", name, "--to", "latest")
+    ends = [row["end"] for row in queue.json("describe", name)["partitions"]]
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert "may come again; 18 records not done yet will count as done [y/N]" in queue(*latest, exit_code=1)
+    planned = queue.json(*latest, "--dry-run")
+    assert sum(row["skipped_records"] for row in planned) == 18
+    rows = [line.split() for line in queue(*latest, "--dry-run").splitlines()]
+    for row in planned:
+        partition = row["partition"]
+        assert [*map(str, (partition, row["floor_before"], ends[partition], row["skipped_records"], 0))] in rows
+    with QueueAdmin(queue.address) as queues:
+        assert queue.json(*latest, "--yes") == planned
+        assert sum(row.skipped_records for row in queues.rewind(name, "latest")) == 0
+    assert queue.json("describe", name)["counts"]["waiting"] == 0
+
+
 def test_a_rewind_counts_what_stands_before_it_is_dropped(
     queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,6 +522,8 @@ def test_a_rewind_counts_what_stands_before_it_is_dropped(
     assert sum(row["standing_records"] for row in planned) == 4
     assert queue.json(*latest, "--yes") == planned, "they stay"
     assert "standing, kept" in queue(*latest, "--dry-run")
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert "may come again; 4 records of blocked and parked lanes will be kept [y/N]" in queue(*latest, exit_code=1)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     asked = queue(*latest, "--drop-standing", exit_code=1)
     assert "4 records of blocked and parked lanes will count as done" in asked

@@ -69,7 +69,7 @@ async def test_what_stands_stays(
                 await all_held(run, COUNT + 1)
             end = run.facts().high_watermark
             planned = await group.operations.rewind(StartAt(latest=True), dry_run=True)
-            assert planned == [Rewound(0, 0, end, COUNT + 1)]
+            assert planned == [Rewound(0, 0, end, COUNT + 1, COUNT - 1)]
             assert await group.operations.rewind(StartAt(latest=True)) == planned
         lane = (
             group.inspector.explain(group.inspector.lane(b"bad"), group.moment()) if not restarts and scanned else None
@@ -112,7 +112,7 @@ async def test_a_parked_lane_that_is_included_goes_on_with_all_its_records(tmp_p
         run = await begin(opened, OnExhausted.PARK)
         await more(run)
         [rewound] = await run.group.operations.rewind(StartAt(latest=True), include_parked=True)
-        assert rewound == Rewound(0, 0, run.facts().high_watermark, COUNT + 1)
+        assert rewound == Rewound(0, 0, run.facts().high_watermark, COUNT + 1, COUNT - 1)
         await until(lambda: run.group.queue.open_records == COUNT + 1)
         assert run.group.inspector.held() == []
         assert await resumed(run) in _orders(COUNT)
@@ -129,7 +129,7 @@ async def test_other_orderings(tmp_path: Path, ordering: Ordering) -> None:
         await nack(run.link, receipt)
         await until(lambda: group.inspector.held())
         stays = [(b"%d" % number, b"%d" % number) for number in range(3 if ordering is Ordering.SINGLE else 1)]
-        assert await group.operations.rewind(StartAt(latest=True)) == [Rewound(0, 0, 3, len(stays))]
+        assert await group.operations.rewind(StartAt(latest=True)) == [Rewound(0, 0, 3, len(stays), 3 - len(stays))]
         assert await resumed(run) == stays
 
 

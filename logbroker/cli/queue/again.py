@@ -230,7 +230,8 @@ def rewind(
     again as it lies in the topic.
 
     Parked lanes stay parked unless --include-parked is given. If GROUP moves forward, the records of blocked and parked
-    lanes before the new place are kept unless --drop-standing is given; --dry-run counts them.
+    lanes before the new place are kept unless --drop-standing is given. All other records before it that are not done
+    are skipped: they count as done. --dry-run counts both.
 
     \b
     Examples:
@@ -248,12 +249,7 @@ def rewind(
         if isinstance(place, int):
             _check_within_log(place, planned)
         if not (dry_run or yes):
-            dropped = ""
-            if drop_standing:
-                count = sum(partition.standing_records for partition in planned)
-                dropped = f", and {counted(count, 'record')} of blocked and parked lanes will count as done"
-            question = f"Rewind queue group {group}? Records that were done may come again{dropped}"
-            confirm(question)
+            confirm(f"Rewind queue group {group}? {_consequences(planned, drop_standing=drop_standing)}")
         rewound = planned
         if not dry_run:
             rewound = admin.rewind(
@@ -268,6 +264,7 @@ def rewind(
                     "floor_before": partition.floor_before,
                     "floor": partition.floor,
                     "standing_records": partition.standing_records,
+                    "skipped_records": partition.skipped_records,
                 }
                 if partition.error is None
                 else {"partition": partition.partition, "error": str(partition.error)}
@@ -275,13 +272,15 @@ def rewind(
             ]
         )
     else:
-        numbers = ("partition", "done below", "from now on", "standing, dropped" if drop_standing else "standing, kept")
+        standing = "standing, dropped" if drop_standing else "standing, kept"
+        numbers = ("partition", "done below", "from now on", "skipped", standing)
         rows = terminal.table(*numbers, "", numbers=numbers)
         for partition in rewound:
             error = "" if partition.error is None else str(partition.error)
             rows.add_row(
                 str(partition.partition),
                 *("-" if offset < 0 else str(offset) for offset in (partition.floor_before, partition.floor)),
+                str(partition.skipped_records),
                 str(partition.standing_records),
                 error,
             )
@@ -291,6 +290,18 @@ def rewind(
     if failures:
         first: LogbrokerError = failures[0]
         raise type(first)(str(first))
+
+
+def _consequences(planned: Sequence[RewoundPartition], *, drop_standing: bool) -> str:
+    skipped = sum(partition.skipped_records for partition in planned)
+    standing = sum(partition.standing_records for partition in planned)
+    told = "Records that were done may come again"
+    if skipped:
+        told += f"; {counted(skipped, 'record')} not done yet will count as done"
+    if standing or drop_standing:
+        fate = "will count as done" if drop_standing else "will be kept"
+        told += f"; {counted(standing, 'record')} of blocked and parked lanes {fate}"
+    return told
 
 
 def _check_within_log(offset: int, planned: Sequence[RewoundPartition]) -> None:

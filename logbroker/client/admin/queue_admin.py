@@ -291,7 +291,8 @@ class QueueAdmin(Droppable):
 
         Receipts and attempts become invalid, and records from the new offset on are no longer done. Parked lanes stay
         parked unless `include_parked` is set. If the group moves to a later offset, the records of blocked and parked
-        lanes below it stay unless `drop_standing` is set. The result has their number.
+        lanes below it stay unless `drop_standing` is set, and all other records below it count as done. The result has
+        the numbers of both.
         """
         request = queues_pb2.RewindRequest(
             group_id=group,
@@ -308,6 +309,7 @@ class QueueAdmin(Droppable):
                 floor_before=partition.floor_before,
                 floor=partition.floor,
                 standing_records=partition.standing_records,
+                skipped_records=partition.skipped_records,
                 error=error_of_item(partition.status),
             )
             for partition in response.partitions

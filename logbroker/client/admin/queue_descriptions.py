@@ -351,6 +351,8 @@ class RewoundPartition(msgspec.Struct, frozen=True, kw_only=True):
     floor: int
     standing_records: int = 0
     """Records of blocked and parked lanes below the floor. They stay or, with `drop_standing`, count as done."""
+    skipped_records: int = 0
+    """Other records below the floor that are not done. They count as done after the rewind."""
     error: LogbrokerError | None = None
 
 

@@ -199,4 +199,5 @@ def rewound_partition(partition: int, outcome: Rewound | LogbrokerError, statuse
         floor_before=outcome.floor_before,
         floor=outcome.floor,
         standing_records=outcome.standing_records,
+        skipped_records=outcome.skipped_records,
     )

@@ -30,6 +30,9 @@ class Rewound(msgspec.Struct, frozen=True):
     standing_records: int = 0
     """Number of records of blocked and parked lanes below the new floor. The records stay where they are, or count as
     done if the operator drops them."""
+    skipped_records: int = 0
+    """Number of other records below the new floor that are not done. They count as done from now on. It is counted just
+    before the rewind."""
 
 
 class StartAt(msgspec.Struct, frozen=True, kw_only=True):

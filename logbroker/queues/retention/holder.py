@@ -36,7 +36,6 @@ from logbroker.queues.retention.copied_lanes import CopiedLanes
 from logbroker.queues.retention.copies import Copies
 from logbroker.queues.retention.log_view import RetainedLog
 from logbroker.queues.retention.stalled_records import Sifted, StalledRecords, Standing, sift
-from logbroker.queues.state.completion import PAGE_RECORDS
 from logbroker.record.codec import LogRecord
 from logbroker.types import TopicId
 
@@ -52,7 +51,6 @@ MIN_REWRITTEN_BYTES: Final = 64 * MIB
 """Minimum size of a partition's copies before they are rewritten without the records that are done. The copies must
 also have twice the size that they had after the last rewrite."""
 
-_COUNTED_AT_ONCE: Final = 64 * PAGE_RECORDS
 _RECORD_BYTES: Final = 32
 """Approximate size of a record without its key, value and headers."""
 
@@ -137,16 +135,11 @@ class RetentionHolder:
         done = self._queue.done
         try:
             start = self._engine.partition_facts(self._topic_id, partition).log_start_offset
-            floor = done.floor(partition)
+            if done.floor(partition) >= start:
+                return 0
         except (LogbrokerError, KeyError):
             return 0
-        if floor >= start:
-            return 0
-        removed = 0
-        first_id = record_id_of(partition, 0)
-        for offset in range(floor, start, _COUNTED_AT_ONCE):
-            removed += done.count_not_done(first_id | offset, first_id | min(start, offset + _COUNTED_AT_ONCE))
-            yield _COUNTED_AT_ONCE // PAGE_RECORDS
+        removed = yield from done.count_below(partition, start)
         return max(0, removed - self.copies.count_not_done(partition))
 
     # --- copying -----------------------------------------------------------------------------------------------------

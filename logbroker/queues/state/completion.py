@@ -37,6 +37,7 @@ from logbroker.queues.state.rows import (
 PAGE_BYTES: Final = 4096
 PAGE_RECORDS: Final = PAGE_BYTES * 8
 
+_COUNTED_AT_ONCE: Final = 64 * PAGE_RECORDS
 _PAGES_PER_STEP: Final = 64
 """Number of pages that are copied to a list within the time of a step."""
 _COUNTING_STEPS: Final = 4
@@ -267,6 +268,15 @@ class DoneRecords:
                 bits = int.from_bytes(self._pages.get(page_id, b""), "little") >> record_id - base
                 count += stop - record_id - (bits & (1 << stop - record_id) - 1).bit_count()
             record_id = stop
+        return count
+
+    def count_below(self, partition: int, offset: int) -> Steps[int]:
+        """Count the records of a partition below an offset that are not done. A record that becomes done meanwhile may
+        be counted or not."""
+        base, count = record_id_of(partition, 0), 0
+        for start in range(self.floor(partition), offset, _COUNTED_AT_ONCE):
+            count += self.count_not_done(base | start, base | min(offset, start + _COUNTED_AT_ONCE))
+            yield _COUNTED_AT_ONCE // PAGE_RECORDS
         return count
 
     def undone(self, start: int, end: int) -> Iterator[tuple[int, int]]:
