@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Container
+from typing import Any, Final
 
 import click
 
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import OFFSET, NameType, Whole
-from logbroker.cli.common.clients import CommandAdmin
+from logbroker.cli.common.clients import CommandAdmin, CommandQueueAdmin
 from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import broker_option, json_option, number_option, yes_option
-from logbroker.client.sync import TopicDescription, TopicInfo
+from logbroker.client.sync import QueueDescription, TopicDescription, TopicInfo
 from logbroker.errors import CorruptLogError, LogbrokerError
 from logbroker.record.bands import bands_text
 from logbroker.texts import size_text
 from logbroker.types import PriorityRouting, TopicPartition, topic_id_text
+
+_NAMED: Final = 10
+"""Maximum number of queue groups that a question names."""
 
 
 def _configs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -220,7 +224,8 @@ def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
 def delete_records(name: str, partition: int | None, before: int | None, yes: bool, broker: str, as_json: bool) -> None:
     """Delete the first records of topic NAME.
 
-    Consumers lose them, and so do queue groups, except the records of stalled lanes, which the broker copies first.
+    Consumers lose them, and so do queue groups, except the records of stalled lanes, which the broker copies first. The
+    question names the queue groups that have not done all of these records.
 
     \b
     Examples:
@@ -235,7 +240,7 @@ def delete_records(name: str, partition: int | None, before: int | None, yes: bo
         if not yes:
             which = f"the records below offset {before}" if before is not None else "all records"
             where = f"topic {name}" if partition is None else f"partition {partition} of topic {name}"
-            confirm(f"Delete {which} of {where}?")
+            confirm(f"Delete {which} of {where}?{_losses(broker, name, numbers, before)}")
         found = admin.delete_records({TopicPartition(name, number): before for number in numbers})
     if as_json:
         starts = [
@@ -252,6 +257,29 @@ def delete_records(name: str, partition: int | None, before: int | None, yes: bo
     for outcome in found.values():
         if isinstance(outcome, LogbrokerError):
             raise outcome
+
+
+def _losses(broker: str, topic: str, partitions: Container[int], before: int | None) -> str:
+    """Name the queue groups that have records below an offset (None: the end) that are not done."""
+    with CommandQueueAdmin(broker) as admin:
+        queues = admin.describe_queues([group.id for group in admin.list_queues()])
+    losing = [
+        queue.id
+        for queue in queues
+        if isinstance(queue, QueueDescription)
+        and queue.topic == topic
+        and any(
+            each.partition in partitions and 0 <= each.floor < (each.end if before is None else min(before, each.end))
+            for each in queue.partitions
+        )
+    ]
+    if not losing:
+        return ""
+    more = f" and {len(losing) - _NAMED:,} more" if len(losing) > _NAMED else ""
+    return (
+        f" Queue groups that have not done all of them: {', '.join(losing[:_NAMED])}{more}. They lose the rest, except"
+        " the records of stalled lanes"
+    )
 
 
 def _tell(info: TopicInfo, sentence: str, *, as_json: bool) -> None:

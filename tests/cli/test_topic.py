@@ -11,7 +11,7 @@ import pytest
 
 import logbroker
 from logbroker.cli.main import run
-from logbroker.client.sync import Admin, Producer
+from logbroker.client.sync import Admin, Producer, QueueAdmin
 from logbroker.embedded_broker import EmbeddedBroker
 
 
@@ -94,6 +94,41 @@ def test_records_are_deleted(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> N
     }
     assert starts() == [5, 5]
     assert "missing" in topic("delete-records", "missing", exit_code=1)
+
+
+def test_a_deletion_of_records_names_the_queue_groups_that_lose_some(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic("create", "read", "--partitions", "2")
+    with Producer(topic.address) as producer, QueueAdmin(topic.address) as queues:
+        for number in range(6):
+            producer.send("read", b"%d" % number, partition=number % 2)
+        producer.flush()
+        queues.create_queue("behind", "read")
+        queues.create_queue("done", "read", start="latest")
+        queues.create_queue("nearly-done", "read")
+        queues.rewind("nearly-done", 2, partitions=[0])
+        queues.rewind("nearly-done", "latest", partitions=[1])
+        for number in range(11):
+            queues.create_queue(f"z{number:02}", "read", start="latest")
+
+        def asked(*options: str) -> str:
+            monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+            return topic("delete-records", "read", *options, exit_code=1)
+
+        losing = "Queue groups that have not done all of them: "
+        assert (
+            f"? {losing}behind, nearly-done. They lose the rest, except the records of stalled lanes [y/N]" in asked()
+        )
+        assert f"{losing}behind. They" in asked("--partition", "0", "--before", "2")
+        assert f"{losing}behind, nearly-done. They" in asked("--partition", "0")
+        assert f"{losing}behind. They" in asked("--partition", "1")
+        queues.rewind("behind", "latest")
+        queues.rewind("nearly-done", "latest")
+        assert "Delete all records of topic read? [y/N]" in asked()
+        for number in range(11):
+            queues.rewind(f"z{number:02}", "earliest")
+        assert "z08, z09 and 1 more. They" in asked()
 
 
 def test_ctrl_c_at_a_question_exits_with_130(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
