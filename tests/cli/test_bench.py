@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -75,6 +76,14 @@ def test_a_benchmark_for_which_there_is_no_room_does_not_begin(tmp_path: Path, a
     assert "MB free" in failure
     assert str(tmp_path) in failure
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.prove
+async def test_a_restart_is_measured_with_few_records_and_keys(tmp_path: Path) -> None:
+    setup = Setup(rounds=2, seconds=1, ceiling=False, directory=tmp_path)
+    async with asyncio.timeout(60):
+        rows = await measurements.restart(setup, records=100, keys=1, acked=1_000)
+    assert [len(row.rounds) for row in rows] == [2, 2]
 
 
 MANY = 10**13

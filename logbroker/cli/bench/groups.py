@@ -106,7 +106,7 @@ def queue(
     drain: records per second, with and without order. distinct: the same for a million records, with a thousand and a
     million keys. pipeline: records per second if each ack also sends a record to another topic, compared with acks
     alone. backlog: the cost of a delivery while more and more records wait. blocked: how much a blocked key delays
-    other keys. restart: how soon the first delivery comes after a restart.
+    other keys. restart: how soon the first delivery comes after a restart, with at least 1,000 keys.
 
     \b
     Examples:

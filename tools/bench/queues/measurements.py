@@ -27,6 +27,7 @@ from logbroker.tools.bench.queues.queue_brokers import (
 )
 
 PARTITIONS: Final = 8
+MIN_RESTART_KEYS: Final = 1_000
 HOT_KEY: Final = b"hot"
 OUT: Final = "out"
 
@@ -194,11 +195,16 @@ async def _block(address: str) -> None:
 
 async def restart(setup: Setup, *, records: int, keys: int, acked: int) -> list[Row]:
     """Kill the broker, start it again, and measure the time from this start to the first delivery. Before the kill,
-    `acked` records are acknowledged out of order. None of these records may be delivered again."""
+    `acked` records are acknowledged out of order. None of these records may be delivered again.
+
+    `records` more than are acknowledged in all rounds wait. There are at least MIN_RESTART_KEYS keys, because the first
+    key of each partition stands while records are acknowledged.
+    """
     seconds, ready = [], []
-    with running_broker(setup, records) as broker:
+    filled = records + acked * (1 + setup.rounds)
+    with running_broker(setup, filled) as broker:
         await create_topic(broker.address, TOPIC, PARTITIONS)
-        await _fill(broker.address, TOPIC, records, keys)
+        await _fill(broker.address, TOPIC, filled, max(keys, MIN_RESTART_KEYS))
         done: set[tuple[int, int]] = set()
         async with QueueAdmin(broker.address) as admin:
             # Without a grace, because no worker comes back.
