@@ -87,7 +87,16 @@ main()
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_second_signal_ends_a_long_start(tmp_path: Path, number: signal.Signals) -> None:
     """A start that opens many partitions does not let the event loop run."""
-    command = [sys.executable, "-c", LONG_START, "serve", "--data-dir", tmp_path / "data", "--listen", "127.0.0.1:0"]
+    command = [
+        sys.executable,
+        "-c",
+        LONG_START,
+        "serve",
+        "--data-dir",
+        str(tmp_path / "data"),
+        "--listen",
+        "127.0.0.1:0",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
         try:
             assert line_of(process) == b"loading\n"
