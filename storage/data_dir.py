@@ -25,7 +25,7 @@ from logbroker.errors import CorruptLogError, DataDirError, StorageFailedError
 from logbroker.errors.system import advice_for, reason_of
 from logbroker.private_files import DIRECTORY_MODE
 from logbroker.storage import system_calls
-from logbroker.storage.files import kind_name, open_regular, read_regular, what_is_at
+from logbroker.storage.files import RealFiles, kind_name, open_regular, read_regular, what_is_at
 from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.storage.removal import is_set_aside
 
@@ -93,6 +93,11 @@ class DataDir:
                 f"the data directory {self.path} was moved, removed or replaced while the broker ran; move it back, or"
                 " name its new place, then start the broker again"
             )
+
+    def keep(self, files: RealFiles) -> None:
+        """Let `files` change this directory only, also when it is moved, and raise StorageFailedError then."""
+        if self._directory_fd >= 0:
+            files.hold(str(self.path), self._directory_fd, self.check_in_place)
 
     @property
     def meta_path(self) -> Path:

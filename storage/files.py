@@ -119,15 +119,37 @@ class RealFiles:
     def __init__(self) -> None:
         self._nowait = getattr(os, "RWF_NOWAIT", 0) if hasattr(os, "preadv") else 0
         self._scratch = threading.local()
-        self.check_place: Callable[[], None] = lambda: None
-        """Called after each opening of a file and each creation of a directory; raises if the path leads to another
-        place than it should. It runs after and not before, because the path may change in between."""
+        self._root = ""
+        self._root_fd: int | None = None
+        self._check_place: Callable[[], None] = lambda: None
+
+    def hold(self, root: str, root_fd: int, check_place: Callable[[], None]) -> None:
+        """Open and change everything below the path `root` in the directory that is open as `root_fd`. If this
+        directory is moved, and another one put in its place, nothing changes in the other one.
+
+        `check_place` is called after each opening of a file and each creation of a directory. It raises an error if the
+        directory was moved.
+        """
+        self._root, self._root_fd, self._check_place = root.rstrip("/"), root_fd, check_place
+
+    @contextmanager
+    def _placed(self, path: str) -> Iterator[tuple[str, int | None]]:
+        """Yield the path for system calls, and the descriptor of the directory from which it leads. Errors name the
+        whole path."""
+        below = self._root_fd is not None and path.startswith(f"{self._root}/")
+        try:
+            yield (path[len(self._root) + 1 :] or ".", self._root_fd) if below else (path, None)
+        except OSError as error:
+            error.filename = path
+            raise
 
     def open(self, path: str, *, create: bool = False) -> int:
         # With `create`, do not follow a link: the next start would not find a file that was made through a link.
-        fd = open_regular(path, os.O_RDWR | (os.O_CREAT | system_calls.NO_FOLLOW if create else 0))
+        flags = os.O_RDWR | (os.O_CREAT | system_calls.NO_FOLLOW if create else 0)
+        with self._placed(path) as place:
+            fd = open_regular(path, flags, place)
         try:
-            self.check_place()
+            self._check_place()
         except BaseException:
             os.close(fd)
             raise
@@ -170,16 +192,19 @@ class RealFiles:
         os.ftruncate(fd, size_bytes)
 
     def sync_directory(self, path: str) -> None:
-        system_calls.sync_directory(path)
+        with self._placed(path) as (place, directory_fd):
+            system_calls.sync_directory(place, directory_fd)
 
     def size_bytes(self, path: str) -> int:
-        return os.stat(path).st_size
+        return os.stat(path).st_size  # By the whole path: it may be too long even if the rest of it is not.
 
     def modified_ms(self, path: str) -> int:
-        return os.stat(path).st_mtime_ns // 1_000_000
+        with self._placed(path) as (place, directory_fd):
+            return os.stat(place, dir_fd=directory_fd).st_mtime_ns // 1_000_000
 
     def set_modified(self, path: str, wall_ms: int) -> None:
-        os.utime(path, ns=(wall_ms * 1_000_000, wall_ms * 1_000_000))
+        with self._placed(path) as (place, directory_fd):
+            os.utime(place, ns=(wall_ms * 1_000_000, wall_ms * 1_000_000), dir_fd=directory_fd)
 
     def list_directory(self, path: str) -> dict[str, int]:
         with os.scandir(path) as entries:
@@ -197,26 +222,34 @@ class RealFiles:
         return os.path.islink(path)
 
     def make_directory(self, path: str) -> None:
-        os.mkdir(path, DIRECTORY_MODE)
-        self.check_place()
+        with self._placed(path) as (place, directory_fd):
+            os.mkdir(place, DIRECTORY_MODE, dir_fd=directory_fd)
+        self._check_place()
 
     def remove_directory(self, path: str) -> None:
-        os.rmdir(path)
+        with self._placed(path) as (place, directory_fd):
+            os.rmdir(place, dir_fd=directory_fd)
 
     def rename(self, source: str, target: str) -> None:
-        os.rename(source, target)
+        with self._placed(source) as (old, old_fd), self._placed(target) as (new, new_fd):
+            os.rename(old, new, src_dir_fd=old_fd, dst_dir_fd=new_fd)
 
     def unlink(self, path: str) -> None:
-        os.unlink(path)
+        with self._placed(path) as (place, directory_fd):
+            os.unlink(place, dir_fd=directory_fd)
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+def open_regular(
+    path: str | os.PathLike[str], flags: int = os.O_RDONLY, place: tuple[str, int | None] | None = None
+) -> int:
     """Open a regular file. Anything else at the path is refused: opening a FIFO would wait for a writer.
 
-    Raises OSError; its text says what is there instead.
+    `place` is a relative path to the file, and the descriptor of the directory from which it leads. Raises OSError; its
+    text says what is there instead.
     """
+    name, directory_fd = place or (path, None)
     try:
-        fd = os.open(path, flags | system_calls.READ_FLAGS, FILE_MODE)
+        fd = os.open(name, flags | system_calls.READ_FLAGS, FILE_MODE, dir_fd=directory_fd)
     except OSError as error:
         # The system's text for a socket is "No such device or address".
         if error.errno in _NO_FILE and (what := what_is_at(path)):

@@ -56,9 +56,9 @@ def _full_sync(fd: int) -> bool:
     return True
 
 
-def sync_directory(path: str) -> None:
+def sync_directory(path: str, parent_fd: int | None = None) -> None:
     """Make the names in a directory durable, if the system supports it. Raises OSError."""
-    fd = open_directory(path)
+    fd = open_directory(path, parent_fd)
     if fd >= 0:
         try:
             sync_all(fd)
@@ -66,9 +66,11 @@ def sync_directory(path: str) -> None:
             os.close(fd)
 
 
-def open_directory(path: str | os.PathLike[str]) -> int:
+def open_directory(path: str | os.PathLike[str], parent_fd: int | None = None) -> int:
     """Open a directory to lock or sync it. Return -1 if the system cannot open directories. Raises OSError."""
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | READ_FLAGS) if hasattr(os, "O_DIRECTORY") else -1
+    if not hasattr(os, "O_DIRECTORY"):
+        return -1
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | READ_FLAGS, dir_fd=parent_fd)
 
 
 def close(fd: int) -> None:

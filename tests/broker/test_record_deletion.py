@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager, nullcontext
+import shutil
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from logbroker.errors import (
     DiskFullError,
     OffsetOutOfRangeError,
     RecordsNeededError,
+    StorageFailedError,
     UnknownPartitionError,
     UnknownTopicError,
 )
@@ -136,6 +138,37 @@ async def test_a_full_disk_does_not_keep_records_from_being_deleted(
         assert await opened.append(topic.id, b"20") == 20
     async with open_at() as opened:
         assert await readable(opened, topic) == [20]
+
+
+async def test_nothing_is_removed_from_a_directory_that_was_put_in_the_place_of_the_broker_s(
+    open_at: OpenEngine, tmp_path: Path
+) -> None:
+    path, moved, other = tmp_path / "data", tmp_path / "moved", tmp_path / "other"
+    async with open_at(checkpoint_seconds=3600) as opened:
+        topic = await filled_topic(opened)
+        gone = await opened.engine.create_topic("gone", 1, {})
+        await opened.append(gone.id, b"7")
+        shutil.copytree(path, other)
+        path.rename(moved)
+        other.rename(path)
+        before = sorted(path.rglob("*"))
+        logs = len(list((moved / "t-0").glob("*.log")))
+        assert await opened.engine.delete_records(topic.id, 0, 9) == 9
+        assert len(list((moved / "t-0").glob("*.log"))) < logs
+        with suppress(StorageFailedError):
+            await opened.engine.delete_topic(gone.id)
+
+        async def append_until_it_fails() -> None:
+            for number in range(100):
+                await opened.append(topic.id, b"%0100d" % number)
+
+        with pytest.raises(StorageFailedError, match="was moved, removed or replaced"):
+            await append_until_it_fails()
+        assert sorted(path.rglob("*")) == before
+    shutil.rmtree(moved)
+    async with open_at() as opened:
+        assert await readable(opened, topic) == list(range(20))
+        assert await readable(opened, gone) == [7]
 
 
 # --- beside checkpoints and callers that leave ---

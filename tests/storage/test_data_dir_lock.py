@@ -16,6 +16,7 @@ import pytest
 
 from logbroker.errors import DataDirError, StorageFailedError
 from logbroker.storage.data_dir import LOCK_NAME, DataDir
+from logbroker.storage.files import RealFiles, replace_file, write_file
 from logbroker.tools.segments.metadata import is_held
 
 
@@ -115,6 +116,51 @@ def test_a_directory_that_was_taken_away_is_noticed(tmp_path: Path, then: str) -
     if then == "nothing":
         (tmp_path / "data2").rename(path)
         data_dir.check_in_place()
+    data_dir.close()
+
+
+def everything_in(path: Path) -> dict[str, tuple[int, int]]:
+    """Sizes and times of change of all that lies in a directory."""
+    found = {str(each.relative_to(path)): each.stat() for each in path.rglob("*")}
+    return {name: (status.st_size, status.st_mtime_ns) for name, status in found.items()}
+
+
+def test_nothing_changes_in_a_directory_that_was_put_in_the_place_of_the_broker_s(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    data_dir, files = DataDir.open(path), RealFiles()
+    data_dir.keep(files)
+    for name in ("t-0", "empty-0"):
+        files.make_directory(f"{path}/{name}")
+    partition = f"{path}/t-0"
+    for name in ("removed", "renamed", "changed", "replaced"):
+        write_file(files, f"{partition}/{name}", name.encode(), sync=True)
+    shutil.copytree(path, tmp_path / "other")
+    path.rename(tmp_path / "moved")
+    (tmp_path / "other").rename(path)
+    before = everything_in(path)
+    files.unlink(f"{partition}/removed")
+    files.rename(f"{partition}/renamed", f"{path}/renamed")
+    files.set_modified(f"{partition}/changed", 1000)
+    files.remove_directory(f"{path}/empty-0")
+    for directory in (str(path), partition):
+        files.sync_directory(directory)
+    refused: list[Callable[[], object]] = [
+        lambda: files.open(f"{partition}/changed"),
+        lambda: files.open(f"{partition}/made", create=True),
+        lambda: files.make_directory(f"{path}/made-0"),
+        lambda: replace_file(files, f"{partition}/replaced", b""),
+    ]
+    for act in refused:
+        with pytest.raises(StorageFailedError, match="was moved, removed or replaced"):
+            act()
+    with pytest.raises(FileNotFoundError) as absent:
+        files.unlink(f"{partition}/removed")
+    assert absent.value.filename == f"{partition}/removed"
+    assert everything_in(path) == before
+    left = everything_in(tmp_path / "moved")
+    assert {"removed", "t-0/removed", "t-0/renamed", "empty-0"}.isdisjoint(left)
+    assert {"renamed", "t-0/made", "made-0"} <= left.keys()
+    assert left["t-0/changed"][1] == 1_000_000_000 == files.modified_ms(f"{partition}/changed") * 1_000_000
     data_dir.close()
 
 

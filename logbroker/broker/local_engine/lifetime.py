@@ -86,7 +86,7 @@ async def open_engine(
         helpers = Helpers()
         stack.callback(helpers.close)
         files = RealFiles()
-        files.check_place = data_dir.check_in_place
+        data_dir.keep(files)
         handles = HandleCache(files, config.max_open_segments or _default_open_segments())
         catalog = Catalog()
         # Maximum bytes of the batches that a thread writes and syncs together (a write group, see `Partition`).
