@@ -169,8 +169,10 @@ class Segment:
     def is_full(self, last_offset: int, size_bytes: int, timestamp_ms: int, now_ms: int, config: TopicConfig) -> bool:
         """Return whether a new batch needs a new segment: this segment would become too large, or is too old."""
         size_after_bytes = self.size_bytes + size_bytes
-        # As in Kafka, the records' own timestamps give the age, if there are any.
-        if timestamp_ms >= 0 and self.first_timestamp_ms >= 0:
+        self.created_ms = min(self.created_ms, now_ms)  # The clock may have been ahead.
+        # As in Kafka, the records' own timestamps give the age, if there are any. The segment would not age until the
+        # time of a first timestamp that is ahead.
+        if timestamp_ms >= 0 and 0 <= self.first_timestamp_ms <= now_ms:
             age_ms = timestamp_ms - self.first_timestamp_ms
         else:
             age_ms = now_ms - self.created_ms

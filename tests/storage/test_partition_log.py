@@ -66,6 +66,25 @@ def test_segments_roll_by_the_age_of_their_records(partition: PartitionOnDisk) -
     assert [int(path.stem) for path in partition.logs()] == [0, 2, 4]
 
 
+@pytest.mark.parametrize("timestamp_type", list(TimestampType))
+@pytest.mark.parametrize("broker_ahead_ms", [0, 10**9])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_first_timestamp_ahead_of_the_clock_keeps_no_segment_from_rolling(
+    partition: PartitionOnDisk, timestamp_type: TimestampType, broker_ahead_ms: int, restart: bool
+) -> None:
+    """The clock of the producer, of the broker or of both was ahead when the first record came."""
+    partition.config = msgspec.structs.replace(SMALL, segment_ms=1000, message_timestamp_type=timestamp_type)
+    partition.log.config = partition.config
+    partition.append(batch_of(b"x", timestamp_ms=NOW_MS + 10**9), now_ms=NOW_MS + broker_ahead_ms)
+    if restart:
+        partition.stop()
+        partition.open(stopped_cleanly=True)
+    for after_ms in (0, 1000, 1001):
+        partition.append(batch_of(b"x", timestamp_ms=NOW_MS + after_ms), now_ms=NOW_MS + after_ms)
+    # If the broker stamps the records and its clock was right, the timestamps are, too.
+    assert [int(path.stem) for path in partition.logs()] == [0, 3]
+
+
 def test_one_group_may_span_a_roll(partition: PartitionOnDisk) -> None:
     partition.append(*(batch_of(b"%d" % number, bytes(500)) for number in range(20)))
     assert partition.log.segment_count > 3
