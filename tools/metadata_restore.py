@@ -392,8 +392,12 @@ class _Comparison:
         topic = new_topic(name, owner, max(partitions) + 1, _KEEP_ALL, topic_config(_KEEP_ALL), self._now_ms)
         self._note(
             f"{name}: is not in the backup (newer, or deleted before it); its {topic.partitions} partitions are kept, "
-            "its configs (and bands) are lost, and set to keep all records; if it has grown, so is the order of keys"
-            " over this growth"
+            "its configs (and bands) are lost, and set to keep all records"
+            + (
+                "; if it has grown, groups that read records of before may get those of a key out of order"
+                if topic.partitions > 1
+                else ""
+            )
         )
         self._plan.writes.append((TOPICS, owner, encode_topic(topic)))
         self._begin_anew(topic, sorted(partitions))

@@ -32,6 +32,7 @@ from logbroker.storage.partition_files import Owner, encode_metadata
 from logbroker.tools import metadata_backup
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
 from logbroker.tools.metadata_restore import extracted, plan_restore, restore
+from logbroker.types import new_topic_id
 from tests.tools.segment_files import BATCHES, RECORDS, StoppedPartition, batch_positions
 
 
@@ -156,6 +157,21 @@ def test_a_segment_that_was_never_written_does_not_tell_where_a_partition_ended_
     (row,) = (row for (table, _), row in state_of(stopped.data_dir).items() if table == "topics")
     topic, _ = decode_topic(stopped.disk.topic_id, row, TopicConfig())
     assert (topic.partitions, topic.generations[-1].start_offsets) == (2, (BATCHES * RECORDS,))
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_restore_says_of_a_newer_topic_that_its_growth_is_not_known(
+    stopped: StoppedPartition, made: Backup, partitions: int
+) -> None:
+    topic_id = new_topic_id()
+    for number in range(partitions):
+        directory = stopped.data_dir / f"newer-{number}"
+        shutil.copytree(stopped.directory, directory)
+        (directory / "partition.metadata").write_bytes(encode_metadata(Owner(topic_id, number)))
+    with extracted(read_backup(Path(made.path)), stopped.data_dir) as store:
+        (note,) = plan_restore(made, store, stopped.data_dir).notes
+    assert note.startswith(f"newer: is not in the backup (newer, or deleted before it); its {partitions} partitions")
+    assert ("out of order" in note) == (partitions > 1)
 
 
 def test_the_name_is_the_callers_or_tells_the_time(stopped: StoppedPartition, tmp_path: Path) -> None:
