@@ -167,7 +167,13 @@ def consume(
             raise
         finally:
             if delivery is not None:
-                delivery.commit()
+                try:
+                    delivery.commit()
+                except Stopped:
+                    raise LogbrokerError(
+                        "stopped before the broker confirmed the last commit; the records that it is about may come"
+                        " again"
+                    ) from None
 
 
 class _MemberDelivery:
