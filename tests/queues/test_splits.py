@@ -9,6 +9,7 @@ import pytest
 from logbroker.errors import InvalidRequestError
 from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.machine.lane_index import LaneIndex
+from logbroker.queues.machine.load import load_queue
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.machine.splitting import Moved, Splitting
 from logbroker.queues.machine.stalled_lanes import StalledLanes
@@ -230,3 +231,82 @@ def test_the_name_of_a_sub_lane_is_a_lane_key(size: int) -> None:
     assert len(set(names)) == 1000
     assert max(map(len, names)) <= 256
     assert names[0].endswith(b"#0")
+
+
+def rebuilt_while_joining(log_ends: dict[int, int], **settings: Any) -> Queue:
+    """A queue of two partitions after a restart. Key k is being joined; its split ends at offsets 4 and 2."""
+    queue = new_queue(2, **settings)
+    queue.splitting.split(split(), at(0))
+    admit(queue, [b"k#0"] * 4)
+    admit(queue, [b"other"] * 2, partition=1)
+    queue.splitting.join(b"k", at(0))
+    assert queue.splitting.state_of(b"k") == "joining"
+    rows = commit(queue, {})
+    queue = load_queue(rows, log_ends, random=lambda: 0.0, route=lambda key: 0)
+    for partition in log_ends:
+        queue.open_partition(partition, 0)
+    queue.begin_generation(1, ())
+    return queue
+
+
+def work_off(queue: Queue) -> list[int]:
+    done: list[int] = []
+    while granted := queue.take("w", 10, at(0)):
+        done += record_ids(granted)
+        ack(queue, granted)
+        queue.tick(at(0))
+    return done
+
+
+def test_a_join_waits_for_the_scan_of_its_partitions() -> None:
+    queue = rebuilt_while_joining({0: 6, 1: 2})
+    admit(queue, [b"k#0"] * 4 + [b"k"] * 2)
+    assert work_off(queue) == [0, 1, 2, 3]
+    admit(queue, [b"other"] * 2, partition=1)
+    assert {4, 5} < set(work_off(queue))
+    assert not queue.splits.by_key
+
+
+def test_a_join_does_not_wait_for_records_that_were_cut_off() -> None:
+    queue = rebuilt_while_joining({0: 6, 1: 0})
+    admit(queue, [b"k#0"] * 4 + [b"k"] * 2)
+    assert work_off(queue) == [0, 1, 2, 3, 4, 5]
+    assert not queue.splits.by_key
+
+
+def test_a_join_does_not_wait_for_a_partition_that_cannot_be_scanned() -> None:
+    queue = rebuilt_while_joining({0: 6, 1: 2})
+    queue.splitting.stopped = {1}
+    admit(queue, [b"k#0"] * 4 + [b"k"] * 2)
+    assert work_off(queue) == [0, 1, 2, 3, 4, 5]
+    queue.splitting.stopped = {}
+    admit(queue, [b"k", b"other"], partition=1)
+    assert len(work_off(queue)) == 2
+
+
+def test_the_scan_does_not_pause_for_delayed_records_that_wait_for_it() -> None:
+    queue = rebuilt_while_joining({0: 9, 1: 2}, max_delayed_records=2)
+    later = [(offset, 3_600_000) for offset in range(4, 9)]
+    queue.admit(0, 1, range(9), 9, [b"k#0"] * 4 + [b"k"] * 5, later, at(0))
+    assert work_off(queue) == [0, 1, 2, 3]
+    assert queue.wants_more
+    admit(queue, [b"other"] * 2, partition=1)
+    assert len(work_off(queue)) == 2
+    assert not queue.splits.by_key
+    assert queue.is_held_up
+
+
+def test_the_scan_goes_on_while_a_session_has_the_last_records_of_a_lane_that_is_split() -> None:
+    queue = new_queue()
+    admit(queue, [b"k"] * 3)
+    session = queue.sessions.open("w", b"k", 10, at(0))
+    assert session is not None
+    taken = queue.sessions.take(session, at(0))
+    queue.splitting.split(split(), at(0))
+    admit(queue, [b"k", b"other"], start=3)
+    assert queue.wants_more
+    ack(queue, taken)
+    queue.tick(at(0))
+    assert not queue.wants_more, "the last records of the lane are moved now"
+    move_all(queue, {3: b"k#1"})
+    assert queue.wants_more

@@ -52,7 +52,7 @@ def load_queue(
     queue.origins.load(rows, ends)
     queue.outbox.load(rows)
     queue.splits.load(rows)
-    queue.splitting.load()
+    queue.splitting.load(ends)
     queue.sessions.load(rows)
     queue.after_crash = not queue.redelivery.load(rows, ends, header.group_epoch, queue.done)
     for _ in range(len(queue.redelivery.marks)):

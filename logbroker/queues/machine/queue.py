@@ -193,9 +193,13 @@ class Queue:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether so many lanes are stalled, or so many records are delayed, that the scan waits for some of them."""
+        """Whether so many lanes are stalled, or so many records are delayed, that the scan waits for some of them. It
+        does not wait for records that wait for the scan."""
         settings, stalled = self.settings, self.stalled
-        return stalled.count >= settings.max_held_lanes or len(stalled.not_before) >= settings.max_delayed_records
+        delayed = len(stalled.not_before)
+        if delayed >= settings.max_delayed_records:
+            delayed -= self.splitting.awaited_records
+        return stalled.count >= settings.max_held_lanes or delayed >= settings.max_delayed_records
 
     def begin_generation(self, generation: int, start_offsets: Sequence[int]) -> None:
         """Go on with the records of a later generation of the topic; see `LogGeneration`.

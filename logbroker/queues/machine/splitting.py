@@ -9,7 +9,9 @@ none of them is handed out before the lane's deliveries are settled. The state o
 not-before time, being blocked or parked, an intent) goes with it, because all of that is kept by record.
 
 *Join*: the split gets ends, which are the positions of the scan. Records below the ends stay in their sub-lanes. New
-records go to the lane, which stays gated until all sub-lanes are empty. So no record overtakes another.
+records go to the lane, which stays gated until all sub-lanes are empty. So no record overtakes another. If the index is
+rebuilt meanwhile, the join waits until the scan has reached the ends again. It does not wait for partitions that cannot
+be scanned: their records go to the lane when they can be read.
 
 After a restart, a lane that was being split is not gated: the index is empty, and all its records are scanned into the
 sub-lanes.
@@ -17,7 +19,7 @@ sub-lanes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Final
 
@@ -69,11 +71,21 @@ class Splitting:
         self._joining: dict[bytes, int] = {}
         """Lanes that are being joined, by key, each with a number: the sub-lanes with lower numbers are known to stay
         empty."""
+        self._behind: set[bytes] = set()
+        """Lanes that are being joined although the scan has not reached the ends of their splits."""
+        self.stopped: Container[int] = ()
+        """Partitions that cannot be scanned now. The scan sets and changes it."""
         self.set_settings(settings)
 
-    def load(self) -> None:
-        """Go on with the stored splits, on an empty index."""
+    def load(self, ends: Mapping[int, int]) -> None:
+        """Go on with the stored splits, on an empty index. `ends` are the ends of the partitions' logs: a join does not
+        wait for records that were cut off."""
+        for split in list(self._splits):
+            if split.ends is not None and any(end > ends.get(partition, end) for partition, end in split.ends.items()):
+                cut = {partition: min(end, ends.get(partition, end)) for partition, end in split.ends.items()}
+                self._splits.put(msgspec.structs.replace(split, ends=cut))
         self._joining = {split.key: 0 for split in self._splits if split.ends is not None}
+        self._behind.update(self._joining)
         self._lanes.gated.update(self._joining)
         self._set_keyings()
 
@@ -81,11 +93,16 @@ class Splitting:
 
     @property
     def is_finishing(self) -> bool:
-        """Whether the scan has to wait for a lane that is nearly split."""
+        """Whether the scan has to wait for a lane that is nearly split, and whose records can be moved now."""
         return bool(self._opening) and any(
-            lane is not None and lane.state == GATED and len(lane) <= LAST_RECORDS
-            for lane in map(self._lanes.get, self._opening)
+            lane is not None and lane.state == GATED and len(lane) <= LAST_RECORDS and self._sessions.get(key) is None
+            for key, lane in ((key, self._lanes.get(key)) for key in self._opening)
         )
+
+    @property
+    def awaited_records(self) -> int:
+        """Number of records in lanes that go on only when the scan goes on."""
+        return sum(len(lane) for lane in map(self._lanes.get, self._behind) if lane is not None)
 
     def state_of(self, key: bytes) -> str:
         """Return the state of a split lane, in one word."""
@@ -113,6 +130,7 @@ class Splitting:
         self._splits.check(split)
         self._splits.put(split)
         self._joining.pop(split.key, None)
+        self._behind.discard(split.key)
         self._opening[split.key] = None
         self._gate(split.key, now)
         self._set_keyings()
@@ -216,6 +234,11 @@ class Splitting:
         for key in list(islice(self._joining, KEYS_AT_ONCE)):
             number = self._joining.pop(key)
             split = self._splits.by_key[key]
+            if not self._is_scanned(split):
+                self._behind.add(key)
+                self._joining[key] = 0
+                continue
+            self._behind.discard(key)
             number = self._first_left(split, number, now)
             if number < split.into:
                 self._joining[key] = number
@@ -242,13 +265,16 @@ class Splitting:
             self._sessions.end(session, Loss.REARRANGED, now)
         return self._lanes.get(key) is None
 
+    def _is_scanned(self, split: Split) -> bool:
+        """Return whether the scan has reached the ends of a split that is undone, as far as it can."""
+        return all(
+            partition in self.stopped or (self._done.is_open(partition) and self._admission.position(partition) >= end)
+            for partition, end in (split.ends or {}).items()
+        )
+
     def _first_left(self, split: Split, number: int, now: Moment) -> int:
-        """Return the number of the first sub-lane, from `number` on, that has records or may get some; the number of
-        sub-lanes if there is none; 0 while the scan has not reached the ends."""
-        ends = split.ends or {}
-        for partition, end in ends.items():
-            if not self._done.is_open(partition) or self._admission.position(partition) < end:
-                return 0
+        """Return the number of the first sub-lane, from `number` on, that has records; the number of sub-lanes if there
+        is none."""
         while number < split.into:
             sub_lane = split.sub_lane(number)
             if self._lanes.get(sub_lane) is not None or not self._is_empty(sub_lane, now):
@@ -264,6 +290,7 @@ class Splitting:
         self._lanes.gated.difference_update(self._opening)
         self._opening.clear()
         self._joining = dict.fromkeys(self._joining, 0)
+        self._behind.update(self._joining)
         self._set_keyings()
 
     def forget_all(self) -> None:
@@ -272,6 +299,7 @@ class Splitting:
             self._splits.remove(key)
         self._opening.clear()
         self._joining.clear()
+        self._behind.clear()
         self._lanes.gated.clear()
         self._set_keyings()
 

@@ -126,6 +126,7 @@ class Scanner:
         self._progress = asyncio.Event()
         self.stopped: dict[int, LogbrokerError] = {}
         """Errors of the partitions that cannot be scanned any further. Read-only for other classes."""
+        queue.splitting.stopped = self.stopped
         self._retries: dict[int, _Retry] = {}
         """When stopped partitions are tried again."""
         self._tried_again: list[int] = []
