@@ -92,17 +92,30 @@ async def test_one_that_is_cancelled_still_ends_and_gives_back(address: str, top
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-async def test_sessions_raise_what_a_handler_let_out(address: str, topic: str, concurrency: int) -> None:
-    """In words that do not look as if the caller was cancelled, which a task group passes over."""
-    await create(address, topic)
+async def test_a_cancellation_that_a_handler_of_sessions_lets_out_is_its_failure(
+    address: str, topic: str, concurrency: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The record is nacked, and the next session follows: nobody has cancelled the worker."""
+    await create(address, topic, backoff_initial_seconds=0.01)
     await fill(address, topic, 20)
+    calls = done = 0
 
     async def handle(session: Session) -> None:
-        await let_out_a_cancellation()
+        nonlocal calls, done
+        calls += 1
+        if calls == 1:
+            await let_out_a_cancellation()
+        async for delivery in session:
+            async with delivery:
+                done += 1
+            if done == 20:
+                worker.stop()
 
     async with Worker(address, topic) as worker, asyncio.timeout(30):
-        with pytest.raises(RuntimeError, match="CancelledError"):
-            await worker.sessions(handle, concurrency=concurrency)
+        await worker.sessions(handle, concurrency=concurrency, idle_seconds=0)
+    counts = (await describe(address, topic)).counts
+    assert (counts.acked, counts.nacked) == (20, 1)
+    assert "RuntimeError: the handler let a CancelledError out" in caplog.text
 
 
 @pytest.mark.parametrize("in_threads", [False, True], ids=["async", "sync"])
@@ -234,13 +247,23 @@ async def test_what_would_have_to_be_awaited_is_not_acked(
 
             worker.run(handle)
             worker.flush()
-        with sync.Worker(address, topic) as worker, pytest.raises(InvalidRequestError, match="async"):
-            worker.sessions(lambda session: handler(session))
+        sessions = 0
+        with sync.Worker(address, topic) as worker:
+
+            def handle_session(session: sync.Session) -> object:
+                nonlocal sessions
+                sessions += 1
+                if sessions == 1:
+                    return handler(session)
+                worker.stop()
+                return None
+
+            worker.sessions(handle_session)
 
     async with asyncio.timeout(30):
         await asyncio.to_thread(work)
     counts = (await describe(address, topic)).counts
-    assert (counts.acked, counts.nacked) == (0, 1)
+    assert (counts.acked, counts.nacked) == (0, 2)
 
 
 # --- what handlers do to the task that calls them --------------------------------------------------------------------
@@ -478,24 +501,31 @@ async def test_an_error_that_would_end_an_iteration_is_the_failure_of_its_handle
 
 @pytest.mark.parametrize("error", LEAVES)
 @pytest.mark.parametrize("in_threads", [False, True], ids=["async", "sync"])
-async def test_an_error_that_would_end_an_iteration_leaves_sessions_as_another(
-    address: str, topic: str, in_threads: bool, error: type[Exception]
+async def test_an_error_that_would_end_an_iteration_is_the_failure_of_its_handler_of_sessions(
+    address: str, topic: str, in_threads: bool, error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
-    await create(address, topic)
+    await create(address, topic, backoff_initial_seconds=0.01)
     await fill(address, topic, 1)
+    calls = 0
 
     def handle(session: Any) -> None:
-        raise error
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise error
+        worker.stop()
 
     async def handle_async(session: Session) -> None:
-        raise error
+        handle(session)
 
     worker: Any = (sync.Worker if in_threads else Worker)(address, topic)
     async with asyncio.timeout(30):
-        with pytest.raises(kept(error)) as raised:
-            await (asyncio.to_thread(worker.sessions, handle) if in_threads else worker.sessions(handle_async))
+        await (asyncio.to_thread(worker.sessions, handle) if in_threads else worker.sessions(handle_async))
         await (asyncio.to_thread(worker.close) if in_threads else worker.close())
-    assert error.__name__ in repr(raised.value)
+    assert (await describe(address, topic)).counts.nacked == 1
+    [failure] = [logged.exc_info[1] for logged in caplog.records if logged.exc_info]
+    assert isinstance(failure, kept(error))
+    assert error.__name__ in repr(failure)
 
 
 @pytest.mark.parametrize("error", LEAVES)

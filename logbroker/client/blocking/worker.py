@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from logbroker.client.runtime.arguments import check_bounds, checks_arguments
-from logbroker.client.runtime.handlers import call_plain, check_plain
+from logbroker.client.runtime.handlers import check_plain, failure_of
 from logbroker.client.runtime.lifetime import Droppable
 from logbroker.client.runtime.sync_loop import Latch, run, wait_for
 from logbroker.client.worker.held_session import HeldSession, IdleWait
@@ -161,11 +161,8 @@ class Worker(Droppable):
         core = self._core
         buffer = core.in_flight.buffer
         while (delivery := _next_delivery(core, buffer, over=over)) is not None:
-            failure: Exception | None = None
             try:
-                call_plain(HANDLER, handler, delivery)
-            except Exception as error:
-                failure = error
+                failure = failure_of(HANDLER, handler, delivery)
             except BaseException:
                 core.interrupted(delivery)
                 raise
@@ -203,10 +200,16 @@ class Worker(Droppable):
         """Call `handler` with one free session after the other, in `concurrency` threads, until `stop` or Ctrl-C.
 
         Keeps waiting while the broker is away or overloaded. After its first record, the loop over a session ends when
-        no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn. Raises the
-        error of a handler, except for the loss of its session; RuntimeError if a handler raises CancelledError,
-        StopIteration or StopAsyncIteration; and InvalidRequestError for a concurrency below 1, for a handler that is
-        async or contains `yield`, or if a handler of the same worker calls this.
+        no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn.
+
+        An exception of a handler is logged, and the next session follows. The first delivery that the handler has
+        received and not settled is nacked with the exception as the reason. If it has received none, the first record
+        of the session is nacked. The state and the records that no ack has stored are dropped. A CancelledError is
+        handled like any other exception here.
+
+        Raises the error that ended the worker, and the error of a state that is larger than the broker's
+        `max_request_bytes`. Raises InvalidRequestError for a concurrency below 1, for a handler that is async or
+        contains `yield`, because calling such a function does nothing, or if a handler of the same worker calls this.
         """
         check_plain(HANDLER, handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
@@ -222,14 +225,14 @@ class Worker(Droppable):
     def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float, over: Latch) -> None:
         core = self._core
         while (held := run(core.next_session(prefetch, over.is_set))) is not None:
-            session = Session(self, None, prefetch, None, idle_seconds, held, over)
-            is_handled = False
-            try:
-                with session:
-                    call_plain(HANDLER, handler, session)
-                    is_handled = True
-            except LogbrokerError as error:
-                core.session_failed(session.key, error, is_handled=is_handled)
+            self._handle_session(handler, Session(self, None, prefetch, None, idle_seconds, held, over), held)
+
+    def _handle_session(self, handler: SessionHandler, session: Session, held: HeldSession[SyncWorkerDelivery]) -> None:
+        try:
+            with session:
+                run(self._core.session_handled(held, failure_of(HANDLER, handler, session)))
+        except LogbrokerError as error:
+            self._core.session_failed(held, error)
 
     def _in_threads(self, count: int, work: Callable[[Latch], None]) -> None:
         """Run `work` in threads until all return. If one raises, or at Ctrl-C, let the others finish their deliveries,

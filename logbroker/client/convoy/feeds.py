@@ -18,7 +18,7 @@ from logbroker.client.convoy.track import Track
 from logbroker.client.runtime.handlers import CALLBACK, call, is_own, let_out
 from logbroker.client.runtime.tasks import end_tasks
 from logbroker.client.worker.leased_record import LeasedRecord, WorkerDelivery, reason_of
-from logbroker.client.worker.worker import Worker, next_delivery
+from logbroker.client.worker.worker import Worker
 from logbroker.client.worker.worker_core import WorkerCore
 from logbroker.errors import InvalidRequestError, LogbrokerError, NoCommittedOffsetError
 from logbroker.types import TopicPartition
@@ -367,7 +367,7 @@ class WorkerFeed:
                 if delivery is None:
                     if taken:
                         return
-                    self._next = asyncio.create_task(next_delivery(worker, buffer))
+                    self._next = asyncio.create_task(worker.next_delivery(buffer))
                     continue
             else:
                 await asyncio.wait([self._next], timeout=PULL_SECONDS)

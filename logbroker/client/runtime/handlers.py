@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from logbroker.client.runtime.tasks import end_tasks
-from logbroker.errors import InvalidRequestError
+from logbroker.errors import InvalidRequestError, quoted
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +94,15 @@ def call_plain(what: str, function: Callable[..., object], *arguments: Any) -> N
     """Call a function without awaiting anything. Raises as `result_of` does, and InvalidRequestError if the function
     returned a coroutine or a generator."""
     check_plain_outcome(what, result_of(what, function, *arguments))
+
+
+def failure_of(what: str, function: Callable[..., object], *arguments: Any) -> Exception | None:
+    """Call a function as `call_plain` does. Return its failure, or None. Raises what is no Exception."""
+    try:
+        call_plain(what, function, *arguments)
+    except Exception as error:
+        return error
+    return None
 
 
 async def call(what: str, function: Callable[..., Awaitable[object] | object], *arguments: Any) -> None:
@@ -191,27 +200,35 @@ class Slots:
         _pass_over_cancellation()
 
     async def attempt(
-        self, what: str, function: Callable[..., Awaitable[object] | object], *arguments: Any
+        self,
+        what: str,
+        function: Callable[..., Awaitable[object] | object],
+        *arguments: Any,
+        must_be_async: str = "",
     ) -> Exception | None:
         """Call a handler, and await its result if it is awaitable. Return its failure, or None. Raises only what ends
-        the call of `run` or `sessions`."""
+        the call of `run` or `sessions`, and TypeError for a handler that is not async if there is a reason why it
+        `must_be_async`."""
         try:
             outcome = function(*arguments)
+            is_async = False
             if inspect.isawaitable(outcome):
-                outcome = await outcome
-            if outcome is not None:
+                is_async, outcome = True, await outcome
+            if outcome is not None and (is_async or not must_be_async):
                 check_outcome(what, outcome)
         except BaseException as error:
-            failure = self.failure(what, error)
+            failure = self._failure(what, error)
             if failure is None:
                 raise
             try:
                 return failure
             finally:
                 del failure  # Its traceback refers to this frame.
+        if must_be_async and not is_async:
+            raise TypeError(f"{what} must be an async function, not {quoted(function)}: {must_be_async}")
         return None
 
-    def failure(self, what: str, error: BaseException) -> Exception | None:
+    def _failure(self, what: str, error: BaseException) -> Exception | None:
         """Return the error of a handler, or None if the call itself ends."""
         if isinstance(error, SIGNALS):
             if isinstance(error, asyncio.CancelledError):

@@ -109,8 +109,8 @@ class HeldSession(Settlements, Generic[D]):
         self._before: list[tuple[_Place, bytes, bool]] = []
         """For each delivery during which the program set the unsaved state: `state` and `unsaved` before."""
         self._taken: list[_Place] = []
-        """The deliveries that the program received and may not have settled yet, in order. The deliveries themselves
-        are not kept: the program may drop them."""
+        """The deliveries that the program received and may not have settled yet, in order. The last one stays in the
+        list when it is settled. The deliveries themselves are not kept: the program may drop them."""
         self._unsent: list[tuple[_Place | None, SentRecords]] = []
         """Records to be sent together with the next ack. Each comes with the delivery on which the program was working
         when it sent the record; None if it had no unsettled delivery."""
@@ -149,6 +149,18 @@ class HeldSession(Settlements, Generic[D]):
         if during is not None and (not self._before or self._before[-1][0] != during):
             self._before.append((during, self.state, self.unsaved))
         self.state, self.unsaved = state, True
+
+    def last_taken(self) -> D | None:
+        """Return the delivery that the program received last, settled or not, without its record's contents."""
+        return self.buffer.bare_record(*self._taken[-1]) if self._taken else None
+
+    def first_in_hand(self) -> D | None:
+        """Return the first delivery that the program received and has not settled, without its record's contents."""
+        return next((self.buffer.bare_record(*place) for place in self._taken if _is_held(place)), None)
+
+    def drop_unstored(self) -> None:
+        """Drop the state and the records that no ack has stored or sent."""
+        self.unsaved, self._before, self._unsent = False, [], []
 
     def _in_hand(self) -> _Place | None:
         """Return the delivery on which the program works: the last one that it received and has not settled."""

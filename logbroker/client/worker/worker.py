@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from logbroker.client.runtime.arguments import check_bounds, check_seconds, checks_arguments
-from logbroker.client.runtime.handlers import SIGNALS, Slots, check_no_generator, check_outcome
+from logbroker.client.runtime.handlers import Slots, check_no_generator
 from logbroker.client.runtime.lifetime import Droppable
-from logbroker.client.runtime.tasks import waiter
-from logbroker.client.worker.held_session import HeldSession, IdleWait
+from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.in_flight import DEFAULT_PREFETCH_BYTES
 from logbroker.client.worker.leased_record import WorkerDeliveries, WorkerDelivery
-from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
 from logbroker.client.worker.sent_records import sent_record
 from logbroker.client.worker.worker_core import (
     DEFAULT_LIST_BYTES,
@@ -27,7 +23,7 @@ from logbroker.client.worker.worker_core import (
     MAX_PREFETCH,
     WorkerCore,
 )
-from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
+from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.record.codec import Headers
 
 Handler = Callable[[WorkerDelivery], Awaitable[object] | object]
@@ -49,6 +45,7 @@ _LONGEST_PAUSE_SECONDS: Final = 0.02
 DEFAULT_SESSION_PREFETCH: Final = 10
 DEFAULT_IDLE_SECONDS: Final = 1.0
 HANDLER: Final = "the handler"
+_MUST_AWAIT: Final = "it has to await the session's deliveries"
 
 
 class _LoopTurns:
@@ -166,7 +163,7 @@ class Worker(Droppable):
         now = monotonic()
         while not core.stopping:
             # A delivery is usually available at once. A coroutine for each would cost more than everything else.
-            delivery = take(buffer, now) or await turns.after(next_delivery(core, buffer))
+            delivery = take(buffer, now) or await turns.after(core.next_delivery(buffer))
             if delivery is None:
                 return
             yield delivery
@@ -190,7 +187,7 @@ class Worker(Droppable):
         buffer = core.in_flight.buffer
         turns = _LoopTurns()
         while not core.stopping:
-            delivery = core.take(buffer, monotonic()) or await turns.after(next_delivery(core, buffer))
+            delivery = core.take(buffer, monotonic()) or await turns.after(core.next_delivery(buffer))
             if delivery is None:
                 return
             deliveries = WorkerDeliveries((delivery,))
@@ -226,7 +223,7 @@ class Worker(Droppable):
         turns = _LoopTurns()
         # A handler may have suppressed the cancellation of the call.
         while not (core.stopping or slots.are_over):
-            delivery = core.take(buffer, monotonic()) or await turns.after(next_delivery(core, buffer))
+            delivery = core.take(buffer, monotonic()) or await turns.after(core.next_delivery(buffer))
             if delivery is None:
                 return
             try:
@@ -271,10 +268,16 @@ class Worker(Droppable):
         """Call `handler` with one free session after the other, `concurrency` at once, until `stop` or cancellation.
 
         Keeps waiting while the broker is away or overloaded. After its first record, the loop over a session ends when
-        no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn. Raises the
-        error of a handler, except for the loss of its session. A CancelledError that a handler raises although nobody
-        cancelled this call becomes a RuntimeError, and so does a StopIteration or StopAsyncIteration. Raises
-        InvalidRequestError if a handler of the same worker calls this.
+        no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn.
+
+        An exception of a handler is logged, and the next session follows. The first delivery that the handler has
+        received and not settled is nacked with the exception as the reason. If it has received none, the first record
+        of the session is nacked. The state and the records that no ack has stored are dropped. A CancelledError that a
+        handler raises although its task was not cancelled is a failure like any other.
+
+        Refuses a handler that is not async. Raises the error that ended the worker, and the error of a state that is
+        larger than the broker's `max_request_bytes`. Raises InvalidRequestError if the handler contains `yield`, since
+        calling it does nothing, or if a handler of the same worker calls this.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
         check_idle(idle_seconds)
@@ -292,27 +295,18 @@ class Worker(Droppable):
 
     async def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float, slots: Slots) -> None:
         while (held := await self._core.next_session(prefetch, lambda: slots.are_over)) is not None:
-            session = Session(self, None, prefetch, None, idle_seconds, held)
-            is_handled = False
-            try:
-                async with session:
-                    awaited = handler(session)
-                    if not inspect.isawaitable(awaited):
-                        raise TypeError(
-                            f"sessions(): handler must be an async function, not {quoted(handler)}: it has to await the"
-                            " session's deliveries"
-                        )
-                    outcome = await awaited
-                    check_outcome(HANDLER, outcome)
-                    await slots.outlive_handler()
-                    is_handled = True
-            except SIGNALS as error:
-                failure = slots.failure(HANDLER, error)
-                if failure is None:
-                    raise
-                raise failure from error
-            except LogbrokerError as error:
-                self._core.session_failed(session.key, error, is_handled=is_handled)
+            await self._handle_session(handler, Session(self, None, prefetch, None, idle_seconds, held), held, slots)
+
+    async def _handle_session(
+        self, handler: SessionHandler, session: Session, held: HeldSession[WorkerDelivery], slots: Slots
+    ) -> None:
+        try:
+            async with session:
+                failure = await slots.attempt(HANDLER, handler, session, must_be_async=_MUST_AWAIT)
+                await slots.outlive_handler()
+                await self._core.session_handled(held, failure)
+        except LogbrokerError as error:
+            self._core.session_failed(held, error)
 
     async def flush(self) -> None:
         """Wait until the broker has synced all settlements. Raises the first unreported refusal, or RequestTimeoutError
@@ -447,20 +441,11 @@ class Session:
         self._core.check_loop()
         turns = _LoopTurns()
         while not self._core.stopping:
-            delivery = self._core.take(session.buffer, monotonic())
+            delivery = self._core.take(session.buffer, monotonic()) or await turns.after(
+                self._core.next_of_session(session, self._idle_seconds)
+            )
             if delivery is None:
-                session.check()
-                wait = IdleWait(session, self._idle_seconds, monotonic())
-                while delivery is None:
-                    try:
-                        async with asyncio.timeout(wait.until - monotonic() if wait.until < math.inf else None):
-                            delivery = await turns.after(next_delivery(self._core, session.buffer, session))
-                    except TimeoutError:
-                        if self._core.is_idle(wait):
-                            return
-                    else:
-                        if delivery is None:
-                            return
+                return
             session.handed_out(delivery)
             yield delivery
             if (now := monotonic()) >= turns.due_at:
@@ -492,31 +477,3 @@ def check_idle(idle_seconds: float | None) -> None:
     """Raise InvalidRequestError for an invalid time to wait."""
     if idle_seconds is not None:
         check_seconds(shortest=0, idle_seconds=idle_seconds)
-
-
-async def next_delivery(
-    core: WorkerCore[WorkerDelivery],
-    buffer: PrefetchBuffer[WorkerDelivery],
-    session: HeldSession[WorkerDelivery] | None = None,
-) -> WorkerDelivery | None:
-    """Wait for the next delivery and return it, or None if the worker is to stop. Raises the error that ended the
-    worker or the session."""
-    core.check_loop()
-    while not core.stopping:
-        delivery = core.take(buffer, monotonic())
-        if delivery is not None:
-            return delivery
-        if session is not None:
-            session.check()
-        told, tell = waiter()
-        buffer.waiters.append(tell)
-        try:
-            await told
-        except asyncio.CancelledError:
-            if tell in buffer.waiters:
-                buffer.waiters.remove(tell)
-            else:
-                # This waiter was woken at the same moment: wake another one in its place.
-                buffer.tell(1)
-            raise
-    return None

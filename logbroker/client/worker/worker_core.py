@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 from logbroker.client.runtime import forking
 from logbroker.client.runtime.arguments import MAX_INT, check_bounds
 from logbroker.client.runtime.lifetime import Lifetime
-from logbroker.client.runtime.tasks import let_go_of_error
+from logbroker.client.runtime.tasks import let_go_of_error, waiter
 from logbroker.client.transport.connection import Connection, running_loop
 from logbroker.client.worker.held_session import HeldSession, IdleWait
 from logbroker.client.worker.in_flight import InFlight
@@ -34,6 +34,7 @@ from logbroker.errors import (
     RequestTimeoutError,
     SessionHeldError,
     StaleSessionError,
+    quoted_key,
 )
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ _AWAY_SECONDS: Final = 0.1
 """The pause between two requests for a session while the broker is away."""
 _REFUSED_SECONDS: Final = 1.0
 """The pause between two requests for a session while the broker has no room."""
+_LOSSES: Final = LeaseLostError | StaleSessionError
 _CLOSED: Final = "the session was closed: its unsettled records come again"
 _SENT_BEHIND_ACK: Final = (
     "records were sent after the session's last ack: neither they nor a state that was set since"
@@ -322,15 +324,94 @@ class WorkerCore(Generic[D]):
             await asyncio.sleep(wait)
         return None
 
-    def session_failed(self, key: bytes, error: LogbrokerError, *, is_handled: bool) -> None:
-        """Log or raise an error of a session. It comes from the handler or, if `is_handled`, from closing the session.
+    async def session_handled(self, session: HeldSession[D], failure: Exception | None) -> None:
+        """Handle the end of a session's handler. If it failed, nack a record with the failure as the reason, drop what
+        no ack has stored, and log the failure. Raises the error that ended the worker, and a failure that says that
+        something was lost.
 
-        The loss of a session is only logged, and so is a temporary error of the closing, such as a broker that is away.
-        The next holder gets the unsettled records.
+        The record is the first one that the handler took and has not settled. If it took none, it is the first one of
+        the session. Otherwise, a handler that always fails before its first record would be called with the same
+        session again and again, and nobody would see why. If the handler settled all that it took, there is no such
+        record.
         """
-        if not isinstance(error, LeaseLostError | StaleSessionError) and not (is_handled and _passes(error)):
+        if failure is None and session.has_sent_behind_ack:
+            failure = InvalidRequestError(_SENT_BEHIND_ACK)
+        if failure is None:
+            return
+        if isinstance(failure, LogbrokerError):
+            self.link.check()
+        reason = reason_of(failure)
+        # The delivery may be lost or, in another thread, settled. The closing of a lost session raises its error.
+        with suppress(LogbrokerError):
+            delivery = session.first_in_hand()
+            if delivery is None and session.last_taken() is None:
+                delivery = await self._first_delivery(session)
+            if delivery is not None:
+                delivery.nack(reason=reason)
+        with self.in_flight.lock.free():
+            session.drop_unstored()
+        # The logging comes last, because a logging handler of the program may raise an error.
+        if isinstance(failure, _LOSSES):
+            raise failure
+        taken = delivery or session.last_taken()
+        _log.error(
+            "the handler of the session of key %s failed%s: %s",
+            quoted_key(session.key),
+            "" if taken is None else f" at {_name(taken)} of attempt {taken.attempt}",
+            reason,
+            exc_info=failure,
+        )
+
+    async def _first_delivery(self, session: HeldSession[D]) -> D | None:
+        """Wait for the first delivery of a session, if the broker has announced one."""
+        delivery = self.take(session.buffer, monotonic()) or await self.next_of_session(session, 0)
+        if delivery is not None:
+            session.handed_out(delivery)
+        return delivery
+
+    def session_failed(self, session: HeldSession[D], error: LogbrokerError) -> None:
+        """Log the loss of a session, or a temporary error of its closing, such as a broker that is away. The next
+        holder gets the unsettled records. Raises other errors: the worker has ended, or the state is too large for the
+        broker, which no repeat would change."""
+        if not (isinstance(error, _LOSSES) or _passes(error)):
             raise error
-        _log.warning("the session of key %r: %s", key, error)
+        _log.warning("the session of key %s: %s", quoted_key(session.key), error)
+
+    async def next_of_session(self, session: HeldSession[D], idle_seconds: float | None) -> D | None:
+        """Wait for the next delivery of a session and return it. Return None if the worker is to stop, or if none has
+        come for `idle_seconds`. Raises the error that ended the worker or the session."""
+        session.check()
+        wait = IdleWait(session, idle_seconds, monotonic())
+        while True:
+            try:
+                async with asyncio.timeout(wait.until - monotonic() if wait.until < math.inf else None):
+                    return await self.next_delivery(session.buffer, session)
+            except TimeoutError:
+                if self.is_idle(wait):
+                    return None
+
+    async def next_delivery(self, buffer: PrefetchBuffer[D], session: HeldSession[D] | None = None) -> D | None:
+        """Wait for the next delivery and return it, or None if the worker is to stop. Raises the error that ended the
+        worker or the session."""
+        self.check_loop()
+        while not self.stopping:
+            delivery = self.take(buffer, monotonic())
+            if delivery is not None:
+                return delivery
+            if session is not None:
+                session.check()
+            told, tell = waiter()
+            buffer.waiters.append(tell)
+            try:
+                await told
+            except asyncio.CancelledError:
+                if tell in buffer.waiters:
+                    buffer.waiters.remove(tell)
+                else:
+                    # This waiter was woken at the same moment: wake another one in its place.
+                    buffer.tell(1)
+                raise
+        return None
 
     def is_idle(self, wait: IdleWait) -> bool:
         """Return whether a wait for a session's next record is over. If it is not, request an answer from the broker:
