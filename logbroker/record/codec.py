@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 Headers = Sequence[tuple[str, bytes | None]]
 """A record's headers in their order; a name may come twice."""
+NO_HEADERS: Final[Headers] = ()
+MAX_STAMP_MS: Final = (1 << 62) - 1
+"""The last time that a record can carry, in milliseconds since 1970."""
 
 MAX_LENGTH_BYTES: Final = 0x7FFF_FFFF
 """The largest length that a batch can state, for callers without a limit of their own."""
@@ -172,7 +175,7 @@ def encode_to_fit(records: Sequence[NewRecord], max_bytes: int) -> bytes:
 
 def check_timestamp(timestamp_ms: int | None) -> None:
     """Raise InvalidTimestampError for a time that a record cannot carry."""
-    if timestamp_ms is not None and not 0 <= timestamp_ms < 1 << 62:
+    if timestamp_ms is not None and not 0 <= timestamp_ms <= MAX_STAMP_MS:
         raise InvalidTimestampError(f"{timestamp_ms} is not a record's time; give milliseconds since 1970, 0 or more")
 
 

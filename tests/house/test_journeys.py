@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST = {"send": 124, "ack": 60}
+MOST = {"send": 123, "ack": 60}
 
 
 @pytest.mark.parametrize("journey", MOST)

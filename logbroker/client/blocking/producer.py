@@ -22,13 +22,13 @@ from logbroker.client.producer.producer import (
 from logbroker.client.producer.sender import Sender
 from logbroker.client.producer.topic_route import TopicRoute
 from logbroker.client.runtime import forking
-from logbroker.client.runtime.arguments import checks_arguments, record_parts, sub_stream
+from logbroker.client.runtime.arguments import checks_arguments, header_list, record_parts, sub_stream
 from logbroker.client.runtime.lifetime import LAST_SECONDS, Droppable
 from logbroker.client.runtime.sync_loop import Latch, check_waits, run, shared_loop, wait_for
 from logbroker.client.runtime.thread_locks import taken_here
 from logbroker.client.transport.connection import Connection
 from logbroker.errors import BrokerUnavailableError
-from logbroker.record.codec import Headers
+from logbroker.record.codec import NO_HEADERS, Headers
 from logbroker.record.message_headers import with_priority
 from logbroker.record.serializers import Serializer, serializer
 from logbroker.types import Durability
@@ -141,6 +141,8 @@ class Producer(Droppable):
         """
         if self._serializes:
             value, key = self._serialized(value, key)
+        if headers is not NO_HEADERS:
+            headers = header_list(headers)
         if sub_key is not None:
             key, headers = sub_stream(key, sub_key, headers)
         if priority is not None:
@@ -148,18 +150,11 @@ class Producer(Droppable):
         lock = self._accumulator.lock
         if lock.is_mine():
             raise taken_here()
-        try:
-            with lock.lock:
-                delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
-        except (TypeError, ValueError, BufferError):
-            value, key, headers, ordering_key = record_parts(
-                topic, value, key, headers, partition, timestamp_ms, ordering_key
-            )
-            with lock.free():
-                delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+        with lock.lock:
+            delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
             return delivery
-        # The code from here on runs about once per batch.
+        # The code from here on runs about once per batch, and for arguments that are not of the exact types.
         value, key, headers, ordering_key = record_parts(
             topic, value, key, headers, partition, timestamp_ms, ordering_key
         )

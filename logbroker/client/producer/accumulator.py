@@ -23,14 +23,14 @@ from logbroker.errors import (
     RequestTimeoutError,
     UnknownPartitionError,
 )
-from logbroker.record.codec import BatchBuilder, Headers, check_timestamp, decode_batch
+from logbroker.record.codec import MAX_STAMP_MS, NO_HEADERS, BatchBuilder, Headers, decode_batch
 from logbroker.record.compression import Codec
 from logbroker.record.header import HEADER_BYTES, MAX_EXPANDED_BYTES, parse_header
 from logbroker.record.windows import MAX_HEADERS
 
 Handle = TypeVar("Handle")
 
-_NO_HEADERS: Final[list[tuple[str, bytes | None]]] = []
+_NONE_LISTED: Final[list[tuple[str, bytes | None]]] = []
 _MAX_UNSEEN_FAILURES: Final = 1000
 _MAX_OPEN_SECONDS: Final = 1.0
 _OPEN_SHARE: Final = 0.1
@@ -79,49 +79,52 @@ class Accumulator(Generic[Handle]):
 
     def try_append(
         self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
+        topic: Any,
+        value: Any,
+        key: Any,
         headers: Headers,
-        partition: int | None,
-        timestamp_ms: int | None,
-        ordering_key: bytes | None = None,
+        partition: Any,
+        timestamp_ms: Any,
+        ordering_key: Any = None,
     ) -> Handle | None:
-        """Append if a batch is open and has room. Otherwise return None; the caller then finds out why and calls
-        `append`."""
+        """Append if a batch is open and has room, and all arguments are of the usual types. Otherwise return None; the
+        caller then checks the arguments, finds out why, and calls `append`.
+
+        Whether a batch is open is chance. So this method takes no argument that `record_parts` would refuse, although
+        the codec would take some, such as an array as value. `headers` are `NO_HEADERS` or come from `header_list`.
+        """
+        if type(topic) is not str and not isinstance(topic, str):
+            return None
         route = self.routes.get(topic)
-        if route is None or self.buffered_bytes >= self._max_buffered_bytes:
+        if (
+            route is None
+            or self.buffered_bytes >= self._max_buffered_bytes
+            or (type(value) is not bytes and value is not None and type(value) is not bytearray)
+            or (type(key) is not bytes and key is not None)
+            or (ordering_key is not None and type(ordering_key) is not bytes)
+            or (timestamp_ms is not None and (type(timestamp_ms) is not int or not 0 <= timestamp_ms <= MAX_STAMP_MS))
+        ):
             return None
         way = route.way
-        if headers:
-            kind = type(headers)
-            if kind is not list and kind is not tuple:
-                # An iterator would be empty when the append is tried again.
-                raise TypeError("headers must be a list")
+        if headers is NO_HEADERS:
+            headers = _NONE_LISTED
+        else:
             headers = list(headers)
             if len(headers) > MAX_HEADERS:
                 return None
             if route.has_bands:
                 way = route.way_of(headers)
-        else:
-            headers = _NO_HEADERS
         if partition is None:
             routed_by = key if ordering_key is None else ordering_key
             batch = route.open[way.sticky if routed_by is None else way.partition_of[routed_by]]
             if batch is None or batch.by_hand or batch.appending:
                 return None
         else:
-            if type(partition) is bool:
-                raise TypeError("partition must be int, not bool")
-            if not 0 <= partition < route.partitions:
+            if type(partition) is not int or not 0 <= partition < route.partitions:
                 return None
             batch = route.open[partition]
             if batch is None or not batch.by_hand or batch.appending:
                 return None
-        if timestamp_ms is not None:
-            if type(timestamp_ms) is bool or not isinstance(timestamp_ms, int):
-                raise TypeError("timestamp_ms must be int")
-            check_timestamp(timestamp_ms)
         count = batch.count
         batch.appending = True
         try:
@@ -150,11 +153,10 @@ class Accumulator(Generic[Handle]):
         timestamp_ms: int | None,
         ordering_key: bytes | None = None,
     ) -> Handle:
-        """Append, and close and open batches as needed.
+        """Append a record of checked parts, and close and open batches as needed.
 
-        Raises UnknownPartitionError, RecordTooLargeError, InvalidTimestampError or TypeError.
+        Raises UnknownPartitionError or RecordTooLargeError.
         """
-        check_timestamp(timestamp_ms)
         if len(value or b"") + len(key or b"") > MAX_BATCH_BYTES:
             raise RecordTooLargeError(
                 f"the key and the value of the record have {len(key or b'') + len(value or b'')} bytes; no topic takes"

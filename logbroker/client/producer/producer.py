@@ -18,6 +18,7 @@ from logbroker.client.runtime.arguments import (
     check_bounds,
     check_seconds,
     checks_arguments,
+    header_list,
     record_parts,
     sub_stream,
 )
@@ -26,7 +27,7 @@ from logbroker.client.runtime.tasks import waiter
 from logbroker.client.transport.connection import Connection, running_loop
 from logbroker.config import MAX_BATCH_BYTES
 from logbroker.errors import BrokerUnavailableError
-from logbroker.record.codec import Headers
+from logbroker.record.codec import NO_HEADERS, Headers
 from logbroker.record.compression import codec_named
 from logbroker.record.message_headers import with_priority
 from logbroker.record.serializers import Serializer, serializer
@@ -210,20 +211,16 @@ class Producer(Droppable):
         self._lifetime.check_loop()
         if self._serializes:
             value, key = self._serialized(value, key)
+        if headers is not NO_HEADERS:
+            headers = header_list(headers)
         if sub_key is not None:
             key, headers = sub_stream(key, sub_key, headers)
         if priority is not None:
             headers = with_priority(headers, priority)
-        try:
-            delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
-        except (TypeError, ValueError, BufferError):
-            value, key, headers, ordering_key = record_parts(
-                topic, value, key, headers, partition, timestamp_ms, ordering_key
-            )
-            delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
+        delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
             return delivery
-        # From here on, about once per batch.
+        # From here on, about once per batch, and for arguments that are not of the exact types.
         value, key, headers, ordering_key = record_parts(
             topic, value, key, headers, partition, timestamp_ms, ordering_key
         )

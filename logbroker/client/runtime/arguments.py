@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, TypeVar, Union
 import msgspec
 
 from logbroker.errors import InvalidRecordError, InvalidRequestError, quoted
-from logbroker.record.codec import Headers
+from logbroker.record.codec import NO_HEADERS, Headers, check_timestamp
 from logbroker.record.message_headers import joined_key, with_sub_key
 from logbroker.record.windows import MAX_HEADERS
 from logbroker.types import TopicPartition
@@ -259,9 +259,9 @@ def record_parts(
     by_producer: bool = True,
 ) -> tuple[Any, Any, Any, Any]:
     """Return value, key, headers and ordering key as the codec takes them: bytes in place of bytes-like objects, and
-    headers as a list. Raises TypeError for values that do not fit into a record, InvalidRecordError for more headers
-    than are read. Called for a record that `try_append` refused, or that begins a batch. Without `by_producer`, the
-    record is sent by a worker, which has no serializers."""
+    headers as a list. Raises TypeError for values that do not fit into a record, InvalidTimestampError for a time that
+    a record cannot carry, and InvalidRecordError for more headers than are read. Called for a record that `try_append`
+    refused, or that begins a batch. Without `by_producer`, the record is sent by a worker, which has no serializers."""
     check_one("send()", "topic", topic, str)
     for name, given in (("value", value), ("key", key)):
         if given is not None and not fits(given, bytes):
@@ -270,9 +270,35 @@ def record_parts(
             if by_producer:
                 advice += f", or give the producer a {name}_serializer"
             raise TypeError(f"send(): {name} must be bytes or None, not {_what(given)}{advice}")
-    check_one("send()", "partition", partition, int | None)
-    check_one("send()", "timestamp_ms", timestamp_ms, int | None)
-    check_one("send()", "ordering_key", ordering_key, bytes | None)
+    if partition is not None:
+        check_one("send()", "partition", partition, int | None)
+    if timestamp_ms is not None:
+        check_one("send()", "timestamp_ms", timestamp_ms, int | None)
+        check_timestamp(timestamp_ms)  # type: ignore[arg-type]
+    if ordering_key is not None:
+        check_one("send()", "ordering_key", ordering_key, bytes | None)
+    listed = [] if headers is NO_HEADERS else header_list(headers)
+    parts = {"value": value, "key": key, "ordering_key": ordering_key}
+    value, key, ordering_key = (as_bytes(f"send(): {name}", part) for name, part in parts.items())
+    return value, key, listed, ordering_key
+
+
+def header_list(headers: object) -> list[Any]:
+    """Return the headers of a record as a list of pairs of a str and bytes or None. Raises TypeError, and
+    InvalidRecordError for more headers than are read.
+
+    This is the check of the argument `headers` for every path of `send`. Call it before anything else looks at them,
+    unless they are `NO_HEADERS`.
+    """
+    if (type(headers) is list or type(headers) is tuple) and len(headers) <= MAX_HEADERS:
+        for header in headers:
+            if type(header) is not tuple or len(header) != 2:
+                break
+            name, content = header
+            if type(name) is not str or not name.isascii() or (type(content) is not bytes and content is not None):
+                break
+        else:
+            return list(headers)
     pairs = isinstance(headers, Iterable) and not isinstance(headers, str | bytes | Mapping)
     listed: list[Any] = list(headers) if pairs and isinstance(headers, Iterable) else []
     for header in listed:
@@ -283,10 +309,7 @@ def record_parts(
         raise TypeError(f"send(): headers must be {wanted}, not {_what(headers)}")
     if len(listed) > MAX_HEADERS:
         raise InvalidRecordError(f"a record has {len(listed)} headers; at most {MAX_HEADERS} are read")
-    listed = [tuple(header) for header in listed]
-    parts = {"value": value, "key": key, "headers": listed, "ordering_key": ordering_key}
-    value, key, listed, ordering_key = (as_bytes(f"send(): {name}", part) for name, part in parts.items())
-    return value, key, listed, ordering_key
+    return [as_bytes("send(): headers", tuple(header)) for header in listed]
 
 
 def sub_stream(key: Any, sub_key: Any, headers: Headers, *, by_producer: bool = True) -> tuple[bytes, Headers]:
@@ -296,7 +319,7 @@ def sub_stream(key: Any, sub_key: Any, headers: Headers, *, by_producer: bool = 
         check_one("send()", "sub_key", sub_key, bytes | None)
         if key is None:
             raise InvalidRequestError("send(): a sub_key without a key; give both, or the key alone")
-        _, key, headers, _ = record_parts("", None, key, headers, None, None, None, by_producer=by_producer)
+        _, key, _, _ = record_parts("", None, key, (), None, None, None, by_producer=by_producer)
         sub_key = as_bytes("send(): sub_key", sub_key)
     return joined_key(key, sub_key), with_sub_key(headers, key, sub_key)
 

@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from logbroker.client.runtime.arguments import record_parts, sub_stream
+from logbroker.client.runtime.arguments import header_list, record_parts, sub_stream
 from logbroker.client.transport.band_route import ways_of
 from logbroker.client.transport.metadata import TopicInfo
 from logbroker.errors import InvalidRecordError, RecordTooLargeError, UnknownPartitionError, UnknownTopicError, quoted
-from logbroker.record.codec import BatchBuilder, Headers, check_timestamp
+from logbroker.record.codec import NO_HEADERS, BatchBuilder, Headers
 from logbroker.record.message_headers import DEFAULT_PRIORITY, priority_of, with_priority
 from logbroker.types import MAX_TOPIC_CHARACTERS, is_topic_name
 from logbroker.v1 import queues_pb2
@@ -83,6 +83,8 @@ def sent_record(
     All that is accepted here can be put into a message. Otherwise building the message would end the worker's stream,
     again and again.
     """
+    if headers is not NO_HEADERS:
+        headers = header_list(headers)
     if sub_key is not None:
         key, headers = sub_stream(key, sub_key, headers, by_producer=False)
     if priority is not None:
@@ -100,7 +102,6 @@ def sent_record(
         value, key, headers, ordering_key = record_parts(
             topic, value, key, headers, partition, timestamp_ms, ordering_key, by_producer=False
         )
-        check_timestamp(timestamp_ms)
     if not is_topic_name(topic):
         raise UnknownTopicError(
             f"no topic {quoted(topic)}: a name has 1 to {MAX_TOPIC_CHARACTERS} of a-z, A-Z, 0-9, '.', '_' and '-'"
