@@ -51,7 +51,7 @@ def check_route(text: str, key: bytes, priority: int) -> None:
     bands = parse_bands(text)
     info = TopicInfo("t", TopicId(bytes(16)), partitions_of(bands), 1, bands)
     [band] = [band for band in bands if band.lowest_priority <= priority <= band.highest_priority]
-    way = TopicRoute(info).way_of([("logbroker-priority", b"%d" % priority)])
+    way = TopicRoute(info, None, 0).way_of([("logbroker-priority", b"%d" % priority)])
     assert way.partition_of[key] == partition_of(key, band.partition_range)
     for _ in range(3):
         before = way.sticky

@@ -79,7 +79,7 @@ async def test_a_full_buffer_lets_go_of_what_lingers_and_closing_of_who_waits_fo
         delivery_timeout_seconds=60,
         wake=lambda: woken.append(None),
     )
-    route = accumulator.routes["t"] = TopicRoute(TopicInfo("t", TopicId(bytes(16)), 1, 1))
+    route = accumulator.routes["t"] = TopicRoute(TopicInfo("t", TopicId(bytes(16)), 1, 1), None, 0)
     waiting = accumulator.append(route, bytes(2_000), None, (), None, None)
     assert not accumulator.has_room()
     woken.clear()

@@ -6,6 +6,7 @@ lock guards all of it, because a synchronous producer appends in its callers' th
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
@@ -14,7 +15,7 @@ from logbroker.client.producer.delivery import Batch
 from logbroker.client.producer.partition_queue import PartitionQueue, ProducerIdentity
 from logbroker.client.producer.topic_route import TopicRoute
 from logbroker.client.runtime.thread_locks import ThreadLock
-from logbroker.client.transport.metadata import TopicInfo
+from logbroker.client.transport.metadata import UNUSED_SECONDS, TopicInfo
 from logbroker.config import MAX_BATCH_BYTES
 from logbroker.errors import (
     InvalidTimestampError,
@@ -70,6 +71,7 @@ class Accumulator(Generic[Handle]):
         self.delivery_timeout_seconds = delivery_timeout_seconds
         self._wake = wake
         self._number = 0
+        self._looked_for_unused_at = -math.inf
         self._active: dict[tuple[TopicRoute, int], None] = {}
         """Partitions with records to send or batches in flight. The partitions served most recently come last."""
         self._room_waiters: list[Callable[[], None]] = []
@@ -233,6 +235,7 @@ class Accumulator(Generic[Handle]):
         # lines.
         self.buffered_bytes += size_bytes
         route.open[partition] = batch
+        route.used_at = now
         self.unfinished[batch] = None
         self._active[route, partition] = None
         self._wake()
@@ -509,6 +512,22 @@ class Accumulator(Generic[Handle]):
                 moved.append((handle.batch, handle.place))
             self._release(batch)
             batch.finish_moved(moved)
+
+    def forget_unused(self, now: float) -> bool:
+        """Forget the routes that were not used for UNUSED_SECONDS. Return whether there were any. Call it when a topic
+        was looked up.
+
+        A route is looked for only so often, too: after routes were forgotten, the next new route costs the producer a
+        new epoch.
+        """
+        since = now - UNUSED_SECONDS
+        if self._looked_for_unused_at > since:
+            return False
+        self._looked_for_unused_at = now
+        unused = [route for route in self.routes.values() if route.is_unused(since)]
+        for route in unused:
+            del self.routes[route.name]
+        return bool(unused)
 
     def drop(self, route: TopicRoute, error: LogbrokerError) -> None:
         """Forget a deleted topic and fail its records. Batches in flight get their own answers."""

@@ -96,8 +96,9 @@ class Sender:
         self._max_requests_in_flight = max_requests_in_flight
         self._identity: ProducerIdentity | None = None if idempotent else ANONYMOUS
         self._used_in_dropped: ProducerIdentity | None = None
-        """The newest identity under which batches may have been sent to a topic that was deleted since. The topic may
-        return with its records if an operator restores its files."""
+        """The newest identity under which batches may have been sent to a topic whose route was dropped since: because
+        it was not used for long, or because the topic was deleted. A deleted topic may return with its records if an
+        operator restores its files."""
         self._in_flight: dict[int, tuple[float, _Sent]] = {}
         """Time at which each request was written, and its batches, by correlation id."""
         self._correlation_id = 0
@@ -172,11 +173,16 @@ class Sender:
     async def route(self, topic: str) -> TopicRoute:
         """Return the route of a topic. Asks the broker if the route is unknown; raises UnknownTopicError."""
         self.check()
-        routes = self._accumulator.routes
+        accumulator = self._accumulator
+        routes = accumulator.routes
         if topic not in routes:
             info = await self._find_topic(topic)
-            # Another task may have asked too; the first answer is kept.
-            routes.setdefault(topic, TopicRoute(info, self._used_in_dropped))
+            now = time.monotonic()
+            with accumulator.lock.free():
+                if accumulator.forget_unused(now):
+                    self._note_dropped()
+                # Another task may have asked too; the first answer is kept.
+                return routes.setdefault(topic, TopicRoute(info, self._used_in_dropped, now))
         return routes[topic]
 
     async def _find_topic(self, name: str) -> TopicInfo:
@@ -511,9 +517,12 @@ class Sender:
                 accumulator.reroute(route, info)
 
     def _drop(self, route: TopicRoute, error: LogbrokerError) -> None:
+        self._note_dropped()
+        self._accumulator.drop(route, error)
+
+    def _note_dropped(self) -> None:
         if self._identity is not ANONYMOUS:
             self._used_in_dropped = self._identity
-        self._accumulator.drop(route, error)
 
     async def _expire_for_ever(self) -> None:
         while True:

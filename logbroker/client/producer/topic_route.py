@@ -28,16 +28,19 @@ class TopicRoute:
         "queues",
         "stale",
         "topic_id",
+        "used_at",
         "way",
         "when_fresh",
     )
 
-    def __init__(self, info: TopicInfo, used_before: ProducerIdentity | None = None) -> None:
+    def __init__(self, info: TopicInfo, used_before: ProducerIdentity | None, now: float) -> None:
         """`used_before` is an identity under which an earlier route may have sent batches to this topic."""
         self._used_before = used_before
         self.name = info.name
         self.topic_id = info.id
         self.partitions = 0
+        self.used_at = now
+        """When the last batch was opened (monotonic seconds), or the route was made."""
         self.open: list[Batch | None] = []
         self.queues: list[PartitionQueue] = []
         self.stale = False
@@ -69,6 +72,17 @@ class TopicRoute:
         waiters, self.when_fresh = self.when_fresh, []
         for tell in waiters:
             tell()
+
+    def is_unused(self, since: float) -> bool:
+        """Whether no batch was opened since then, and nobody needs the route: all its batches are done, and it is not
+        about to be renewed."""
+        return (
+            self.used_at <= since
+            and not self.stale
+            and not self.when_fresh
+            and all(batch is None for batch in self.open)
+            and all(queue.idle() for queue in self.queues)
+        )
 
     def way_of(self, headers: Headers) -> BandRoute:
         """Return the route of a record with these headers."""

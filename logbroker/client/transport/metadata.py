@@ -17,6 +17,10 @@ from logbroker.v1 import admin_pb2
 
 DEFAULT_MAX_REQUEST_BYTES: Final = BrokerConfig().max_request_bytes
 
+UNUSED_SECONDS: Final = 300.0
+"""A client that sends forgets what it knows of a topic to which it has sent nothing for so long, when it looks another
+topic up. Otherwise a program that sends to ever new topics would keep them all in memory."""
+
 
 class TopicInfo(msgspec.Struct, frozen=True):
     """A topic at one moment. The first generation is 1, and each addition of partitions begins the next one."""

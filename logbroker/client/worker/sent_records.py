@@ -15,7 +15,7 @@ import msgspec
 
 from logbroker.client.runtime.arguments import header_list, record_parts, sub_stream
 from logbroker.client.transport.band_route import ways_of
-from logbroker.client.transport.metadata import TopicInfo
+from logbroker.client.transport.metadata import UNUSED_SECONDS, TopicInfo
 from logbroker.errors import InvalidRecordError, RecordTooLargeError, UnknownPartitionError, UnknownTopicError, quoted
 from logbroker.record.codec import NO_HEADERS, BatchBuilder, Headers
 from logbroker.record.message_headers import DEFAULT_PRIORITY, priority_of, with_priority
@@ -194,6 +194,7 @@ class OutputRoutes:
     def __init__(self) -> None:
         self._routes: dict[str, _Route] = {}
         self._tried_at: dict[str, float] = {}
+        """The time of the last lookup of each topic, the oldest first. A topic in use is looked up again and again."""
         self._used: set[str] = set()
 
     def due(self, now: float) -> list[str]:
@@ -201,8 +202,18 @@ class OutputRoutes:
         now."""
         used, self._used = self._used, set()
         due = [name for name in used if now - self._tried_at.get(name, -_STALE_SECONDS) >= _STALE_SECONDS]
-        self._tried_at.update(dict.fromkeys(due, now))
+        for name in due:
+            self._tried_at.pop(name, None)
+            self._tried_at[name] = now
+        if due:
+            self._forget_unused(now)
         return due
+
+    def _forget_unused(self, now: float) -> None:
+        unused = itertools.takewhile(lambda name: self._tried_at[name] <= now - UNUSED_SECONDS, self._tried_at)
+        for name in list(unused):
+            del self._tried_at[name]
+            self._routes.pop(name, None)
 
     def found(self, name: str, info: TopicInfo | None) -> None:
         """Note the answer to a lookup of a topic; None: there is no such topic, or the lookup failed."""
