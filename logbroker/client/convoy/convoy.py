@@ -105,8 +105,9 @@ class Convoy(Uncopied):
         `on_exhausted` decides what happens after the last attempt. With "block", the key is blocked until `resume` or
         `skip`, or until the program starts again. With "dead-letter", the record goes to `dead_letter`, and the key
         goes on. `dead_letter` is a topic (with a consumer or a worker), or a function of the record and its last error,
-        which may be async. With "skip", the record counts as done. While a key is blocked and a topic grows, a consumer
-        group waits before the records that came after the growth, also those of other keys, unless it has
+        which may be async. If it cannot be sent for a reason that does not pass by itself, such as a missing topic, the
+        key is blocked, too. With "skip", the record counts as done. While a key is blocked and a topic grows, a
+        consumer group waits before the records that came after the growth, also those of other keys, unless it has
         growth_order="none". `drain_seconds` bounds the wait for running handlers at `stop` and when partitions are
         revoked; at a revocation, so does half of the rebalance timeout. Raises InvalidRequestError for invalid
         settings.

@@ -533,7 +533,7 @@ class BrokerAwayError(LogbrokerError):
 @pytest.mark.parametrize("of", ["consumer", "worker"])
 @pytest.mark.parametrize("kind", TWINS)
 async def test_a_key_waits_while_its_dead_letter_cannot_be_sent(address: str, topic: str, kind: str, of: str) -> None:
-    """The topic does not exist yet. No record of the key is lost, repeated, or overtaken."""
+    """The topic does not exist yet, so the key is blocked. No record of it is lost, repeated, or overtaken."""
     letters = f"{topic}-letters"
     await create(address, topic, 1, [b"a", b"b"] * 10)
     order: list[int] = []
