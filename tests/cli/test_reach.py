@@ -223,6 +223,20 @@ def test_wait_tries_again_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPa
     assert now[0] == pytest.approx(1007.0)
 
 
+def test_the_time_that_was_waited_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last attempt may take longer than the wait."""
+    now = [1000.0]
+
+    def attempt(*_: object) -> str:
+        now[0] += 5
+        return "silent"
+
+    monkeypatch.setattr("logbroker.cli.common.reach.monotonic", lambda: now[0])
+    monkeypatch.setattr("logbroker.cli.common.reach._attempt", attempt)
+    with pytest.raises(BrokerUnavailableError, match=r"silent \(waited 5 s\)"):
+        reach("127.0.0.1:9192", 3)
+
+
 @pytest.mark.prove
 def test_wait_begins_when_the_broker_does(unused_tcp_port: int) -> None:
     """A script starts both at once: the command's first attempt comes too early."""

@@ -33,12 +33,16 @@ def reach(broker: str, wait_seconds: float = 0) -> None:
     Raises BrokerUnavailableError, which says what was found instead.
     """
     address = parse_address(broker)
-    deadline = monotonic() + wait_seconds
+    begun_at = monotonic()
+    deadline = begun_at + wait_seconds
     pause_seconds = _FIRST_PAUSE_SECONDS
     while (trouble := _attempt(address)) is not None:
-        left_seconds = deadline - monotonic()
+        now = monotonic()
+        left_seconds = deadline - now
         if left_seconds <= 0:
-            advice = f"waited {wait_seconds:g} s" if wait_seconds else "--wait SECONDS waits for one that is starting"
+            # The last attempt may have ended after the deadline.
+            waited = f"waited {round(now - begun_at, 1):g} s"
+            advice = waited if wait_seconds else "--wait SECONDS waits for one that is starting"
             raise BrokerUnavailableError(f"the broker at {broker} cannot be reached: {trouble} ({advice})")
         sleep(min(pause_seconds, left_seconds))
         pause_seconds = min(_LAST_PAUSE_SECONDS, 2 * pause_seconds)
