@@ -23,7 +23,7 @@ import pytest
 from logbroker.cli.common.error_writer import ErrorWriter
 from logbroker.cli.common.standard_output import TakenOutput
 from logbroker.cli.main import run
-from logbroker.cli.queue.work import _stopped_at_end
+from logbroker.cli.queue.work import _stopped_at_end, record_variables
 from logbroker.client.sync import Admin, LaneDescription, Producer, QueueAdmin, QueueCounts, QueueSettings, Worker
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, logbroker, output_of, unread_bytes
@@ -203,6 +203,24 @@ def test_what_no_environment_holds_fails_with_that_reason(address: str) -> None:
         assert "key and headers are too large for the environment of a command" in reason
         assert f"of which 'LOGBROKER_{name}" in reason
         assert f"has {size}" in reason
+
+
+def test_a_header_has_one_variable() -> None:
+    """The last header of a name counts, whether or not it has a NUL byte."""
+    delivery = SimpleNamespace(
+        topic="t",
+        partition=0,
+        offset=0,
+        timestamp_ms=0,
+        priority=4,
+        attempt=1,
+        redelivered=False,
+        key=None,
+        headers=(("a", b"1"), ("A", b"\0"), ("b", b"\0"), ("b", b"1"), ("c", b"1"), ("c", None)),
+    )
+    variables = record_variables(cast(Any, delivery))
+    headers = {name: value for name, value in variables.items() if name.startswith(b"LOGBROKER_HEADER_")}
+    assert headers == {b"LOGBROKER_HEADER_A_BASE64": b"AA==", b"LOGBROKER_HEADER_B": b"1"}
 
 
 @pytest.mark.prove

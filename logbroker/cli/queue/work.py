@@ -123,8 +123,9 @@ def work(
       LOGBROKER_REDELIVERED  1 if it may have been delivered before, else 0
       LOGBROKER_KEY, LOGBROKER_KEY_BASE64
                              both unset if the record has no key
-      LOGBROKER_HEADER_NAME  the value of header NAME; NAME is in capitals,
-                             with _ for each other character than A-Z, 0-9
+      LOGBROKER_HEADER_NAME  the value of the last header NAME; NAME is in
+                             capitals, with _ for each other character than
+                             A-Z, 0-9
       LOGBROKER_HEADER_NAME_BASE64
                              instead, if the header has a NUL byte
 
@@ -545,12 +546,12 @@ def record_variables(delivery: WorkerDelivery) -> dict[bytes, bytes]:
         b"ATTEMPT": b"%d" % delivery.attempt,
         b"REDELIVERED": b"1" if delivery.redelivered else b"0",
     }
-    for name, content in delivery.headers:
-        variable = b"HEADER_" + re.sub(r"[^A-Z0-9]", "_", name.upper()).encode()
+    headers = {re.sub(r"[^A-Z0-9]", "_", name.upper()).encode(): content for name, content in delivery.headers}
+    for name, content in headers.items():
         if content is not None and b"\0" in content:
-            facts[variable + b"_BASE64"] = base64.b64encode(content)
+            facts[b"HEADER_" + name + b"_BASE64"] = base64.b64encode(content)
         elif content is not None:
-            facts[variable] = content
+            facts[b"HEADER_" + name] = content
     if delivery.key is not None:
         facts[b"KEY_BASE64"] = base64.b64encode(delivery.key)
         if b"\0" not in delivery.key:
