@@ -167,13 +167,7 @@ def consume(
             raise
         finally:
             if delivery is not None:
-                try:
-                    delivery.commit()
-                except Stopped:
-                    raise LogbrokerError(
-                        "stopped before the broker confirmed the last commit; the records that it is about may come"
-                        " again"
-                    ) from None
+                delivery.commit()
 
 
 class _MemberDelivery:

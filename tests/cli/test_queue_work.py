@@ -658,41 +658,6 @@ def test_a_refusal_that_comes_long_after_a_stop_does_not_fail_it(tmp_path: Path)
                 os.kill(broker.pid, signal.SIGCONT)
 
 
-@pytest.mark.prove
-@pytest.mark.parametrize(("form", "stop"), [("--print", signal.SIGINT), ("--exec", signal.SIGTERM)])
-def test_a_stop_while_the_worker_closes_hides_no_settlement_that_is_not_confirmed(
-    form: str, stop: signal.Signals, tmp_path: Path
-) -> None:
-    go = tmp_path / "go"
-    with embedded() as broker:
-        with Admin(broker.address) as admin, QueueAdmin(broker.address) as queues, Producer(broker.address) as producer:
-            admin.create_topic("t", 1)
-            queues.create_queue("q", "t")
-            producer.send("t", b"v")
-        work = [*LOGBROKER, "queue", "work", "q", "--broker", broker.address, "--max-records", "1", form]
-        if form == "--exec":
-            work.append(f"echo begun; while ! test -e {go}; do sleep 0.01; done")
-        with subprocess.Popen(work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
-            assert process.stderr is not None
-            try:
-                if form == "--print":
-                    # The worker acks when the reader has taken the line, which needs the broker no more.
-                    until(lambda: process.stdout is not None and unread_bytes(process.stdout) > 0)
-                    os.kill(broker.pid, signal.SIGSTOP)
-                assert line_of(process)
-                os.kill(broker.pid, signal.SIGSTOP)
-                go.touch()
-                assert b"waiting some seconds for its last answers" in line_of(process, error=True)
-                process.send_signal(stop)
-                assert process.wait(30) == 1
-                error = process.stderr.read().decode()
-            finally:
-                process.kill()
-                os.kill(broker.pid, signal.SIGCONT)
-    assert "has not answered all settlements; a record whose settlement is not stored comes again" in error
-    assert "refused" not in error
-
-
 FLOOD = "head -c 3000000 /dev/zero | tr '\\0' x >&2"
 """More than the pipe and the worker hold."""
 MOST_HELD_BYTES = 1024 * 1024 + 3 * 64 * 1024

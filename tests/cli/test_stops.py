@@ -23,7 +23,7 @@ from typing import Any, Self
 import pytest
 
 from logbroker.cli import produce as produce_command
-from logbroker.cli.common.clients import CommandConsumer, CommandWorker
+from logbroker.cli.common.clients import CommandWorker
 from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput
 from logbroker.cli.common.stops import Interrupter, Stopped, stops_are_interrupts
 from logbroker.cli.main import run
@@ -405,22 +405,6 @@ def test_a_stop_beside_a_frozen_broker_has_the_exit_code_that_it_should(stop: si
     assert process.returncode == exit_code
     assert err.decode().startswith("logbroker: the ")
     assert len(err.strip().splitlines()) == 1
-
-
-@pytest.mark.parametrize(("stop", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 1), (signal.SIGHUP, 1)])
-def test_a_stop_of_the_last_commit_is_told(
-    address: str,
-    topic: str,
-    stop: signal.Signals,
-    exit_code: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(CommandConsumer, "commit", lambda *_: signal.raise_signal(stop))
-    command = ["consume", topic, "--group", f"g-{topic}", "--max-records", "1", "--broker", address]
-    assert run(command) == exit_code
-    told = "stopped before the broker confirmed the last commit; the records that it is about may come again"
-    assert capfd.readouterr().err == ("\n" if stop is signal.SIGINT else f"logbroker: {told}\n")
 
 
 class NoBroker:

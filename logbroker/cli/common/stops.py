@@ -97,10 +97,6 @@ class Interrupter:
         if due is not None:
             self._raise(due)
 
-    def forget_due(self) -> None:
-        """Do not raise a stop that was delayed, or that Python has discarded."""
-        self._take_due()
-
     def _hook(self, lost: sys.UnraisableHookArgs) -> None:
         stop = lost.exc_value
         if isinstance(stop, KeyboardInterrupt) and _HAS_ALARM:

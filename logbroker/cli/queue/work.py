@@ -34,7 +34,7 @@ from logbroker.client.worker import settlements
 from logbroker.client.worker.worker_connection import OBSTACLES
 from logbroker.client.worker.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
 from logbroker.config import MAX_SECONDS
-from logbroker.errors import BrokerUnavailableError, LogbrokerError, quoted
+from logbroker.errors import LogbrokerError, quoted
 from logbroker.errors.system import system_error_text
 
 _PREFIX: Final = b"LOGBROKER_"
@@ -166,7 +166,6 @@ def work(
             CommandWorker(broker, group, band=band) as worker,
             _Refusals(errors) as refusals,
             suppress(KeyboardInterrupt),
-            stops.until_closing(),
             _stopped_at_end(worker, broker, group, errors) if until_end else nullcontext(),
         ):
             out = TakenOutput(lambda text: errors.offer(encoded_line(text)))
@@ -188,7 +187,6 @@ def work(
             CommandWorker(broker, group, band=band, max_extension_seconds=longest) as worker,
             _Refusals(commands.errors) as refusals,
             suppress(KeyboardInterrupt),
-            stops.until_closing(),
         ):
             handler = _Handler(worker, commands, stops, refusals, broker, max_records)
             at_end = _stopped_at_end(worker, broker, group, commands.errors) if until_end else nullcontext()
@@ -211,7 +209,6 @@ class _Stops:
         self._commands = commands
         self._before: dict[signal.Signals, object] = {}
         self._waits = False
-        self._is_closing = False
         self._signals = 0
         self.interrupter = Interrupter()
         self.count = 0
@@ -245,21 +242,9 @@ class _Stops:
         finally:
             self._waits = self.count > 0
 
-    @contextmanager
-    def until_closing(self) -> Iterator[None]:
-        """Ignore the first stop if it comes after the context, while the worker closes: the command is about to end,
-        and the worker has to find out whether the broker confirms its last settlements."""
-        try:
-            yield
-        finally:
-            self._is_closing = True
-            self.interrupter.forget_due()
-
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal. It takes no locks, because it may interrupt code that holds them."""
         self._signals += 1
-        if self._is_closing and self._signals == 1:
-            return
         if not self._waits:
             self.interrupter.interrupt(number, frame)
             return
@@ -414,8 +399,6 @@ class _Refusals:
                 try:
                     if not refusal:
                         delivery.result()
-                except BrokerUnavailableError:
-                    pass  # It is not answered, which the close of the worker reports.
                 except LogbrokerError as error:
                     refusal = str(error)
                 if refusal and not is_told:
