@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -13,8 +14,8 @@ from logbroker.cli.common.clients import CommandAdmin, CommandConsumer
 from logbroker.cli.common.lines import shows_output, warn
 from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option, number_option
 from logbroker.cli.common.output_formats import FORMATS, lines, shown_lines
-from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput
-from logbroker.cli.common.stops import Interrupter, Stopped, stops_are_interrupts
+from logbroker.cli.common.standard_output import OutputClosedError, OutputError, TakenOutput
+from logbroker.cli.common.stops import Interrupter, Stopped, stops_are_interrupts, told_when_stopped
 from logbroker.client.consumer.cursor import Record
 from logbroker.client.consumer.offset_reset import reset_policy
 from logbroker.client.transport.metadata import check_bands
@@ -103,7 +104,7 @@ def consume(
     With --group, the command commits the offsets of the records that it has written, once a second and at the end. In a
     pipe, only records that the reader has taken count as written. After a crash, records whose offsets were not
     committed come again. With --group, SIGTERM and SIGHUP end the command with exit code 0, so that a service manager
-    can stop it, or with 1 if the last commit fails.
+    can stop it, or with 1 if the last commit fails. A second signal does not wait for the last commit.
 
     Ctrl-C always ends the command with exit code 130, so that a script knows that it was interrupted.
 
@@ -130,44 +131,51 @@ def consume(
     if partitions and bands:
         raise click.UsageError("--band already chooses partitions: give --partition or --band, not both")
     interrupter = Interrupter()
-    with _open(topic, broker, start, group, reset, partitions, bands, interrupter) as consumer:
-        left = max_records
-        delivery = _MemberDelivery(topic, consumer, out) if group is not None else None
-        batches = consumer.batches(until_end=until_end)
-        try:
-            for batch in out.while_read(batches if delivery is None else delivery.each(batches)):
-                records = batch if left is None else batch[:left]
-                for piece in out.pieces(records) if delivery is not None else (records,):
-                    # Without a group, a piece is the whole batch. For a group that writes to a pipe, the first pieces
-                    # are small, so that few records come again after a crash.
-                    with interrupter.put_off():
-                        out.write(to_bytes(piece))
+    try:
+        with _open(topic, broker, start, group, reset, partitions, bands, interrupter) as consumer:
+            delivery = None if group is None else _MemberDelivery(topic, consumer, out)
+
+            def write_all() -> None:
+                left = max_records
+                batches = consumer.batches(until_end=until_end)
+                for batch in out.while_read(batches if delivery is None else delivery.each(batches)):
+                    records = batch if left is None else batch[:left]
+                    for piece in out.pieces(records) if delivery is not None else (records,):
+                        # Without a group, a piece is the whole batch. For a group that writes to a pipe, the first
+                        # pieces are small, so that few records come again after a crash.
+                        with interrupter.put_off():
+                            out.write(to_bytes(piece))
+                            if delivery is not None:
+                                delivery.put_in_pipe(piece)
                         if delivery is not None:
-                            delivery.put_in_pipe(piece)
-                    if delivery is not None:
-                        delivery.wait()
-                if left is not None:
-                    left -= len(records)
-                    if not left:
-                        break
-            if until_end and group is not None and not consumer.assignment():
-                warn(
-                    "logbroker: this member has no partition of the group: other members own all partitions, or have "
-                    "lost their connection and may still return; the remaining records were not read"
-                )
-        except Stopped:
-            pass  # A stop is not a failure.
-        except KeyboardInterrupt:
-            ended, delivery = delivery, None
-            if ended is not None:
-                try:
-                    ended.commit()
-                except LogbrokerError as error:
-                    warn(f"logbroker: {error}")
+                            delivery.wait()
+                    if left is not None:
+                        left -= len(records)
+                        if not left:
+                            break
+                if until_end and delivery is not None and not consumer.assignment():
+                    warn(
+                        "logbroker: this member has no partition of the group: other members own all partitions, or"
+                        " have lost their connection and may still return; the remaining records were not read"
+                    )
+
+            try:
+                stop = interrupter.finish_after(write_all)
+            finally:
+                if delivery is not None:
+                    with told_when_stopped(lambda: "it is not known whether the last commit took effect"):
+                        delivery.commit()
+            if stop is not None and not isinstance(stop, Stopped):
+                raise stop
+    except Stopped:
+        if len(interrupter.stops) > 1:
             raise
-        finally:
-            if delivery is not None:
-                delivery.commit()
+    except (LogbrokerError, OutputError) as error:
+        if interrupter.stops[:1] != [signal.SIGINT]:
+            raise
+        if not isinstance(error, OutputClosedError):
+            warn(f"logbroker: {error}")
+        raise KeyboardInterrupt from None
 
 
 class _MemberDelivery:

@@ -497,6 +497,25 @@ def test_a_stop_does_not_wait_for_a_reader_that_reads_no_more(address: str, stop
 
 
 @pytest.mark.prove
+def test_two_stops_while_a_reader_is_waited_for_end_with_their_number(address: str) -> None:
+    name = f"q-{uuid.uuid4()}"
+    with Admin(address) as admin, QueueAdmin(address) as queues, Producer(address) as producer:
+        admin.create_topic(name, 1)
+        queues.create_queue(name, name)
+        producer.send(name, bytes(500_000))
+    command = [*LOGBROKER, "queue", "work", name, "--print", "--broker", address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
+        try:
+            assert process.stdout is not None
+            assert select.select([process.stdout], [], [], 30)[0]
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGHUP)
+            assert process.wait(30) in (128 + signal.SIGTERM, 128 + signal.SIGHUP)
+        finally:
+            process.kill()
+
+
+@pytest.mark.prove
 def test_a_reader_that_goes_away_is_no_error_to_speak_of(address: str, group: str) -> None:
     command = " ".join([*LOGBROKER, "queue", "work", group, "--print", "--broker", address])
     result = subprocess.run(

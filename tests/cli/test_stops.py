@@ -23,14 +23,14 @@ from typing import Any, Self
 import pytest
 
 from logbroker.cli import produce as produce_command
-from logbroker.cli.common.clients import CommandWorker
+from logbroker.cli.common.clients import CommandConsumer, CommandWorker
 from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput
 from logbroker.cli.common.stops import Interrupter, Stopped, stops_are_interrupts
 from logbroker.cli.main import run
 from logbroker.client.admin.groups import PartitionLag
 from logbroker.client.sync import Admin, Consumer, Producer
 from logbroker.embedded_broker import embedded
-from logbroker.errors import UnknownGroupError
+from logbroker.errors import RequestTimeoutError, UnknownGroupError
 from logbroker.types import TopicPartition
 from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of
 from tests.cli.queues import Queue
@@ -405,6 +405,153 @@ def test_a_stop_beside_a_frozen_broker_has_the_exit_code_that_it_should(stop: si
     assert process.returncode == exit_code
     assert err.decode().startswith("logbroker: the ")
     assert len(err.strip().splitlines()) == 1
+
+
+UNCONFIRMED = "the broker has not answered"
+STOPS = pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+
+
+def stopped_while_it_ends(
+    client: type, method: str, monkeypatch: pytest.MonkeyPatch, *stops: signal.Signals, confirms: bool
+) -> None:
+    """Let stops arrive while a command makes the last call to its broker."""
+    call = getattr(client, method)
+
+    def interrupted(self: object, *arguments: object) -> None:
+        try:
+            for stop in stops:
+                signal.raise_signal(stop)
+        finally:
+            call(self, *arguments)
+        if not confirms:
+            raise RequestTimeoutError(UNCONFIRMED)
+
+    monkeypatch.setattr(client, method, interrupted)
+
+
+@STOPS
+@pytest.mark.parametrize("confirms", [True, False])
+@pytest.mark.parametrize("way", [["--print"], ["--exec", "true"]], ids=["print", "exec"])
+def test_a_stop_while_a_worker_closes_hides_no_missing_confirmation(
+    queue: Queue,
+    topic: str,
+    name: str,
+    way: list[str],
+    confirms: bool,
+    stop: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    queue("create", name, "--topic", topic)
+    stopped_while_it_ends(CommandWorker, "close", monkeypatch, stop, confirms=confirms)
+    command = ["queue", "work", name, *way, "--max-records", "1", "--broker", queue.address]
+    assert run(command) == (0 if confirms else 1)
+    assert (UNCONFIRMED in capsys.readouterr().err) != confirms
+    assert queue.json("describe", name)["counts"]["acked"] == 1
+
+
+@pytest.mark.parametrize("way", [["--print"], ["--exec", "true"]], ids=["print", "exec"])
+def test_a_second_stop_while_a_worker_closes_ends_it(
+    queue: Queue, topic: str, name: str, way: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue("create", name, "--topic", topic)
+    stopped_while_it_ends(CommandWorker, "close", monkeypatch, signal.SIGTERM, signal.SIGHUP, confirms=True)
+    command = ["queue", "work", name, *way, "--max-records", "1", "--broker", queue.address]
+    assert run(command) == 128 + signal.SIGHUP
+
+
+@STOPS
+@pytest.mark.parametrize("confirms", [True, False])
+@pytest.mark.parametrize("call", ["commit", "close"])
+def test_a_stop_while_a_member_ends_hides_no_missing_confirmation(
+    address: str,
+    topic: str,
+    group: str,
+    call: str,
+    confirms: bool,
+    stop: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stopped_while_it_ends(CommandConsumer, call, monkeypatch, stop, confirms=confirms)
+    command = ["consume", topic, "--group", group, "--max-records", "3", "--broker", address]
+    assert run(command) == (130 if stop is signal.SIGINT else 0 if confirms else 1)
+    assert (UNCONFIRMED in capsys.readouterr().err) != confirms
+    with Admin(address) as admin:
+        assert sum(offset.offset for offset in admin.fetch_offsets(group).values()) == 3
+
+
+def test_a_second_stop_ends_the_last_commit_of_a_member(
+    address: str, topic: str, group: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped_while_it_ends(CommandConsumer, "commit", monkeypatch, signal.SIGTERM, signal.SIGHUP, confirms=True)
+    command = ["consume", topic, "--group", group, "--max-records", "3", "--broker", address]
+    assert run(command) == 128 + signal.SIGHUP
+    err = capsys.readouterr().err
+    assert err.strip() == "logbroker: stopped: it is not known whether the last commit took effect"
+
+
+def stopped_while_finishing(after: int, calls: list[str]) -> None:
+    """Let a stop arrive after so many instructions since the work began. Note in `calls` what was done."""
+    interrupter = Interrupter()
+    steps = 0
+
+    def work() -> None:
+        calls.append("work")
+
+    def finish() -> None:
+        calls.append("finish")
+        calls.append("finished")
+
+    traced = (work.__code__, finish.__code__, Interrupter.finish_after.__code__)
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal steps
+        if frame.f_code not in traced:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            steps += 1
+            if steps == after:
+                signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    def all_of_it() -> Iterator[None]:
+        with stops_are_interrupts(interrupter):
+            sys.settrace(trace)
+            try:
+                stop = interrupter.finish_after(work)
+                calls.append("stopped" if stop else "ended")
+                finish()
+            finally:
+                sys.settrace(before)
+            calls.append("end")
+        yield
+
+    before = sys.gettrace()
+    try:
+        next(all_of_it())  # See `stopped_in_produce`.
+    finally:
+        sys.settrace(before)
+
+
+def test_a_stop_at_any_instruction_lets_the_work_be_finished_once() -> None:
+    """The stop ends the work, or it is raised after everything is finished."""
+    seen = set()
+    for after in itertools.count(1):
+        calls: list[str] = []
+        try:
+            stopped_while_finishing(after, calls)
+        except Stopped:
+            if not calls:
+                continue  # The work had not begun.
+            assert "ended" in calls
+        else:
+            if "ended" in calls:
+                break  # The stop would have come later.
+        assert calls[-3:] == ["finish", "finished", "end"], (after, calls)
+        seen.add("ended" in calls)
+    assert seen == {True, False}
 
 
 class NoBroker:

@@ -48,8 +48,11 @@ class Interrupter:
         self._cleans_up_until = 0.0
         self._is_put_off = False
         self._has_delayed = False
+        self._is_finishing = False
+        self.stops: list[int] = []
+        """The signals of the stops that have arrived."""
         self._due: int | None = None
-        """The signal whose exception the alarm will raise."""
+        """The signal whose exception will be raised by the alarm or, at the latest, at the end of `raising_again`."""
         self._next_hook = sys.unraisablehook
 
     @property
@@ -60,7 +63,13 @@ class Interrupter:
         """Raise the exception of a stop, now or later. A signal handler."""
         if self.is_cleaning_up:
             return
-        if self._is_put_off and not self._has_delayed and _HAS_ALARM:
+        self.stops.append(number)
+        self._deliver(number, frame)
+
+    def _deliver(self, number: int, frame: FrameType | None) -> None:
+        if self._is_finishing and len(self.stops) == 1:
+            self._due = number
+        elif self._is_put_off and not self._has_delayed and _HAS_ALARM:
             self._has_delayed = True
             self._raise_in(_PUT_OFF_SECONDS, number)
         elif _HAS_ALARM and _is_in_hook(frame):
@@ -74,6 +83,24 @@ class Interrupter:
         writing a record and acking it. The delay is at most one second, because a pipe may be full or a broker away. A
         second stop is not delayed."""
         return _PutOff(self)
+
+    def finish_after(self, work: Callable[[], None]) -> KeyboardInterrupt | None:
+        """Call `work`, and return the stop that ended it, or None.
+
+        Call this within `raising_again`. What follows there finishes the work, for example by waiting for the broker's
+        last answers, and must take a bounded time. A first stop does not interrupt it, because then nobody would learn
+        whether it succeeds. That stop is raised at the end of `raising_again`, unless an error ends that block. A
+        second stop is raised at once.
+        """
+        try:
+            # `work` and the assignment are in one block, so that no stop falls in between.
+            try:
+                work()
+            finally:
+                self._is_finishing = True
+        except KeyboardInterrupt as stop:
+            return stop
+        return None
 
     def begin_putting_off(self) -> None:
         self._is_put_off = True
@@ -118,7 +145,7 @@ class Interrupter:
     def _alarm(self, number: int, frame: FrameType | None) -> None:
         due = self._take_due()
         if due is not None:
-            self.interrupt(due, frame)
+            self._deliver(due, frame)
 
     def _take_due(self) -> int | None:
         due, self._due = self._due, None

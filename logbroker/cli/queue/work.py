@@ -165,15 +165,18 @@ def work(
             stops.interrupter.raising_again(),
             CommandWorker(broker, group, band=band) as worker,
             _Refusals(errors) as refusals,
-            suppress(KeyboardInterrupt),
-            _stopped_at_end(worker, broker, group, errors) if until_end else nullcontext(),
         ):
             out = TakenOutput(lambda text: errors.offer(encoded_line(text)))
-            for delivery in out.while_read(itertools.islice(worker, max_records)):
-                with stops.interrupter.put_off():
-                    out.write(json_delivery(delivery))
-                    out.wait()
-                    refusals.settle(delivery, delivery.ack)
+
+            def print_all() -> None:
+                with _stopped_at_end(worker, broker, group, errors) if until_end else nullcontext():
+                    for delivery in out.while_read(itertools.islice(worker, max_records)):
+                        with stops.interrupter.put_off():
+                            out.write(json_delivery(delivery))
+                            out.wait()
+                            refusals.settle(delivery, delivery.ack)
+
+            stops.end(print_all)
         return
     if not hasattr(os, "killpg"):
         raise LogbrokerError("--exec needs a POSIX system: use --print here, or a Worker")
@@ -186,12 +189,15 @@ def work(
             commands.errors.telling(OBSTACLES),
             CommandWorker(broker, group, band=band, max_extension_seconds=longest) as worker,
             _Refusals(commands.errors) as refusals,
-            suppress(KeyboardInterrupt),
         ):
             handler = _Handler(worker, commands, stops, refusals, broker, max_records)
-            at_end = _stopped_at_end(worker, broker, group, commands.errors) if until_end else nullcontext()
-            with stops.that_wait(), at_end:
-                worker.run(handler.handle, concurrency=concurrency or 1)
+
+            def run_all() -> None:
+                at_end = _stopped_at_end(worker, broker, group, commands.errors) if until_end else nullcontext()
+                with stops.that_wait(), at_end:
+                    worker.run(handler.handle, concurrency=concurrency or 1)
+
+            stops.end(run_all)
         if handler.failure:
             raise LogbrokerError(handler.failure)
         if handler.has_lost_reader:
@@ -232,6 +238,12 @@ class _Stops:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else cast(signal.Handlers, handler))
         return isinstance(error, KeyboardInterrupt) and self._signals == 1
+
+    def end(self, work: Callable[[], None]) -> None:
+        """Call `work` until it ends or a stop ends it. See `Interrupter.finish_after`. Raises a second stop."""
+        stop = self.interrupter.finish_after(work)
+        if stop is not None and self._signals > 1:
+            raise stop
 
     @contextmanager
     def that_wait(self) -> Iterator[None]:
