@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -23,9 +24,10 @@ import pytest
 from logbroker.cli.common.error_writer import ErrorWriter
 from logbroker.cli.common.standard_output import TakenOutput
 from logbroker.cli.main import run
-from logbroker.cli.queue.work import _stopped_at_end, record_variables
+from logbroker.cli.queue.work import _Refusals, _stopped_at_end, record_variables
 from logbroker.client.sync import Admin, LaneDescription, Producer, QueueAdmin, QueueCounts, QueueSettings, Worker
 from logbroker.embedded_broker import EmbeddedBroker, embedded
+from logbroker.errors import BrokerUnavailableError, LeaseLostError, LogbrokerError, UnknownGroupError
 from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, logbroker, output_of, unread_bytes
 from tests.cli.queues import Queue
 from tests.waiting import until
@@ -420,6 +422,23 @@ def test_a_command_whose_record_is_lost_is_killed(address: str, group: str, tmp_
 
 
 @pytest.mark.prove
+def test_a_record_of_a_deleted_group_is_not_said_to_come_again(address: str, group: str) -> None:
+    command = [*LOGBROKER, "queue", "work", group, "--broker", address]
+    command += ["--exec", "echo begun; sleep 60; true"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        try:
+            assert line_of(process) == b"begun\n"
+            with QueueAdmin(address) as queues:
+                queues.delete_queue(group)
+            line = line_of(process, error=True)
+            assert b"was lost, and its command was killed: queue group" in line
+            assert b"was deleted" in line
+            assert process.wait(30) == 1
+        finally:
+            process.kill()
+
+
+@pytest.mark.prove
 def test_a_command_is_killed_when_its_lease_is_over_though_no_broker_says_so(tmp_path: Path) -> None:
     own = tmp_path / "own"
     with embedded() as broker:
@@ -582,6 +601,34 @@ def test_a_record_that_was_lost_to_others_does_not_fail_a_clean_stop(
         finally:
             process.kill()
     assert b", offset 0 was refused: " in refusal
+
+
+@pytest.mark.parametrize(
+    ("error", "in_doubt", "line"),
+    [
+        (LeaseLostError("why"), False, "logbroker: the settlement of t-0, offset 7 was refused: why\n"),
+        (LeaseLostError("why"), True, "logbroker: the broker did not confirm the settlement of t-0, offset 7: why\n"),
+        (
+            UnknownGroupError("why"),
+            True,
+            "logbroker: the broker did not confirm the settlement of t-0, offset 7: why\n",
+        ),
+        (BrokerUnavailableError("the worker is closed"), True, ""),
+        (BrokerUnavailableError("the worker is closed"), False, ""),
+    ],
+)
+def test_only_the_broker_refuses_a_settlement(
+    error: LogbrokerError, in_doubt: bool, line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The close of a worker tells of settlements that are unanswered at its end."""
+
+    def result() -> None:
+        raise error
+
+    delivery = SimpleNamespace(topic="t", partition=0, offset=7, in_doubt=in_doubt, result=result)
+    with ErrorWriter() as errors, _Refusals(errors) as refusals:
+        refusals.settle(cast(Any, delivery), lambda: None)
+    assert capfd.readouterr().err == line
 
 
 @pytest.mark.prove

@@ -34,7 +34,7 @@ from logbroker.client.worker import settlements
 from logbroker.client.worker.worker_connection import OBSTACLES
 from logbroker.client.worker.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
 from logbroker.config import MAX_SECONDS
-from logbroker.errors import LogbrokerError, quoted
+from logbroker.errors import BrokerUnavailableError, LeaseLostError, LogbrokerError, quoted
 from logbroker.errors.system import system_error_text
 
 _PREFIX: Final = b"LOGBROKER_"
@@ -366,28 +366,34 @@ def _unscanned_text(queue: QueueDescription) -> str:
 
 
 class _Refusals:
-    """Reports each settlement that the broker refused, because the record was lost to another worker.
+    """Reports each settlement that the broker refused, because the record was lost to another worker, and each whose
+    answer was lost with the connection.
 
-    Such a refusal is not a failure of this worker, so it does not change the exit code.
+    Neither is a failure of this worker, so they do not change the exit code. Settlements that are unanswered when the
+    worker is closed are not reported here: the close raises an error that tells of them.
     """
 
     def __init__(self, errors: ErrorWriter) -> None:
         self._errors = errors
-        self._settled: SimpleQueue[tuple[WorkerDelivery, str, bool] | None] = SimpleQueue()
-        """Settled deliveries in order, each with the reason of an immediate refusal, or ""; None: the end."""
+        self._settled: SimpleQueue[tuple[WorkerDelivery, bool] | None] = SimpleQueue()
+        """Settled deliveries in order, each with whether its loss was already reported; None: the end."""
         self._ended = Latch()
         self._log = logging.getLogger(settlements.__name__)
         self._silent = logging.NullHandler()
 
-    def settle(self, delivery: WorkerDelivery, say: Callable[[], object], *, is_told: bool = False) -> None:
-        """Settle a record by `say`, without waiting for the broker's answer. `is_told`: the loss was already
-        reported."""
-        refusal = ""
+    def settle(
+        self, delivery: WorkerDelivery, say: Callable[[], object], *, is_told: bool = False
+    ) -> LogbrokerError | None:
+        """Settle a record by `say`, without waiting for the broker's answer. Return the error if the record is lost.
+        `is_told`: the caller reports the loss."""
         try:
             say()
         except LogbrokerError as error:
-            refusal = str(error)
-        self._settled.put((delivery, refusal, is_told))
+            if not is_told:
+                self._tell(delivery, error)
+            return error.as_value()
+        self._settled.put((delivery, is_told))
+        return None
 
     def __enter__(self) -> Self:
         # On a terminal, the log of the client is shown. Its line about a refusal would repeat the one of `_hear`.
@@ -407,16 +413,23 @@ class _Refusals:
 
     def _hear(self) -> None:
         try:
-            for delivery, refusal, is_told in iter(self._settled.get, None):
+            for delivery, is_told in iter(self._settled.get, None):
                 try:
-                    if not refusal:
-                        delivery.result()
+                    delivery.result()
+                except BrokerUnavailableError:  # The worker was closed. No broker has answered.
+                    pass
                 except LogbrokerError as error:
-                    refusal = str(error)
-                if refusal and not is_told:
-                    self._errors.tell(f"logbroker: the settlement of {_record_text(delivery)} was refused: {refusal}")
+                    if not is_told:
+                        self._tell(delivery, error)
         finally:
             self._ended.set()
+
+    def _tell(self, delivery: WorkerDelivery, error: LogbrokerError) -> None:
+        record_text = _record_text(delivery)
+        if delivery.in_doubt:
+            self._errors.tell(f"logbroker: the broker did not confirm the settlement of {record_text}: {error}")
+        else:
+            self._errors.tell(f"logbroker: the settlement of {record_text} was refused: {error}")
 
 
 def _record_text(delivery: WorkerDelivery) -> str:
@@ -484,10 +497,11 @@ class _Handler:
         elif ended.killed_by == "timeout":
             self._nack(delivery, self._commands.timeout_reason)
         elif ended.killed_by == "loss":
-            self._release(delivery, is_told=True)
-            record_text = _record_text(delivery)
+            lost = self._refusals.settle(delivery, delivery.release, is_told=True)
+            # If the group or the topic was deleted, the record does not come again.
+            fate = "the record comes again" if lost is None or isinstance(lost, LeaseLostError) else str(lost)
             self._commands.errors.tell(
-                f"logbroker: the lease of {record_text} was lost, and its command was killed: the record comes again"
+                f"logbroker: the lease of {_record_text(delivery)} was lost, and its command was killed: {fate}"
             )
         elif ended.killed_by == "stop":
             self._release(delivery)
@@ -518,8 +532,8 @@ class _Handler:
                 self._has_told_stop = self._has_told_stop or self._commands.errors.offer(encoded_line(_WAITING))
         return not delivery.lost
 
-    def _release(self, delivery: WorkerDelivery, *, is_told: bool = False) -> None:
-        self._refusals.settle(delivery, delivery.release, is_told=is_told)
+    def _release(self, delivery: WorkerDelivery) -> None:
+        self._refusals.settle(delivery, delivery.release)
 
     def _nack(self, delivery: WorkerDelivery, reason: str) -> None:
         self._refusals.settle(delivery, lambda: delivery.nack(reason=reason))
