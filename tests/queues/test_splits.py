@@ -13,8 +13,9 @@ from logbroker.queues.machine.load import load_queue
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.machine.splitting import Moved, Splitting
 from logbroker.queues.machine.stalled_lanes import StalledLanes
+from logbroker.queues.model.messages import SessionWrite
 from logbroker.queues.model.second_key import MAX_SUB_LANES, SecondKey, SplitBy
-from logbroker.queues.model.settings import Ordering
+from logbroker.queues.model.settings import OnExhausted, Ordering
 from logbroker.queues.model.splits import Keying, Split
 from logbroker.queues.state.splits import Splits
 from tests.queues.groups import ack, admit, at, commit, nack, new_queue, record_ids, restart
@@ -310,3 +311,34 @@ def test_the_scan_goes_on_while_a_session_has_the_last_records_of_a_lane_that_is
     assert not queue.wants_more, "the last records of the lane are moved now"
     move_all(queue, {3: b"k#1"})
     assert queue.wants_more
+
+
+def test_the_state_of_a_sub_lane_ends_with_the_split() -> None:
+    queue = new_queue()
+    queue.splitting.split(split(), at(0))
+    for _ in range(2):
+        session = queue.sessions.open("w", b"k#1", 1, at(0))
+        assert session is not None
+        assert queue.sessions.state(b"k#1") == b""
+        queue.sessions.write_state(SessionWrite(b"k#1", session.token, b"of this split"), at(0))
+        queue.sessions.close("w", b"k#1", session.token, at(0))
+        queue.splitting.join(b"k", at(0))
+        queue.tick(at(0))
+        assert not queue.splits.by_key
+        queue.splitting.split(split(), at(0))
+
+
+def test_a_parked_key_with_earlier_records_in_front_is_not_split() -> None:
+    """Only the sub-lane of the record that failed would be held."""
+    rows: dict[bytes, bytes] = {}
+    queue = new_queue(max_attempts=1, on_exhausted=OnExhausted.PARK)
+    admit(queue, [b"k"] * 3)
+    ack(queue, queue.take("w", 1, at(0)))
+    nack(queue, queue.take("w", 1, at(0)))
+    queue.rewind({0: 0}, at(0))
+    queue = restart(commit(queue, rows), 3)
+    admit(queue, [b"k"] * 3)
+    assert queue.take("w", 10, at(0)) == []
+    with pytest.raises(InvalidRequestError, match="a rewind has put earlier records in front"):
+        queue.splitting.split(split(), at(0))
+    assert not queue.splits.by_key

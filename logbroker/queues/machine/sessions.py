@@ -15,7 +15,7 @@ through the fault of another record. Close and goodbye count no failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from logbroker.errors import (
@@ -259,6 +259,12 @@ class Sessions:
         settings."""
         seconds = self._stalled.settings.lease_seconds if lease_seconds is None else lease_seconds
         session.deadline = max(session.deadline, now.seconds + seconds)
+
+    def forget_states(self, keys: Iterable[bytes]) -> None:
+        """Delete the states of keys that have no session, because their sub-lanes end."""
+        for key in keys:
+            if self._states.get(key):
+                self._states.write(key, b"")
 
     # --- time and workers --------------------------------------------------------------------------------------------
 

@@ -127,6 +127,12 @@ class Splitting:
         known = self._splits.by_key.get(split.key)
         if known is not None and not (known.ends is not None and known.has_same_sub_lanes(split)):
             raise already_split(known)
+        parked, lane = self._stalled.parked.get(split.key), self._lanes.get(split.key)
+        if parked is not None and lane is not None and lane.head != parked.head:
+            raise InvalidRequestError(
+                f"key {quoted_key(split.key)} is parked, and a rewind has put earlier records in front of the one that"
+                " failed: resume, skip or drop before you split it, since a split parks only the sub-lane of that record"
+            )
         self._splits.check(split)
         self._splits.put(split)
         self._joining.pop(split.key, None)
@@ -250,6 +256,7 @@ class Splitting:
         return has_changed
 
     def _joined(self, key: bytes, now: Moment) -> None:
+        self._sessions.forget_states(self._splits.by_key[key].sub_lanes())
         self._splits.remove(key)
         self._lanes.gated.discard(key)
         lane = self._lanes.get(key)
@@ -295,7 +302,8 @@ class Splitting:
 
     def forget_all(self) -> None:
         """Forget all splits, because the lanes get other keys. The index must be empty."""
-        for key in list(self._splits.by_key):
+        for key, split in list(self._splits.by_key.items()):
+            self._sessions.forget_states(split.sub_lanes())
             self._splits.remove(key)
         self._opening.clear()
         self._joining.clear()

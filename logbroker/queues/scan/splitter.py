@@ -107,9 +107,18 @@ class Splitter:
                 quoted_key(split.key),
                 error,
             )
-            found, end = {}, record_ids[0] + 1
+            found, end = {}, max(record_ids[0] + 1, self._log_start(partition_of(record_ids[0])))
         splitting.move(split, _to_move(split, record_ids, found, end), self._moment())
         self._changed()
+
+    def _log_start(self, partition: int) -> int:
+        """Return the id of the first record that a partition may have; all before were deleted. 0 if the partition
+        cannot be read."""
+        try:
+            facts = self._log.partition_facts(TopicId(self._queue.topic_id), partition)
+        except LogbrokerError:
+            return 0
+        return record_id_of(partition, facts.log_start_offset)
 
     async def _look_up(self, split: Split, record_ids: Sequence[int]) -> tuple[dict[int, Moved], int]:
         """Read the log from the first of these records on. Return the records found for the sub-lanes, and the record
