@@ -44,7 +44,8 @@ class DataDir:
 
     def __init__(self, path: Path, directory_fd: int, lock_fd: int) -> None:
         self.path = path
-        self._directory_fd = directory_fd
+        self.directory_fd = directory_fd
+        """Descriptor of the directory, wherever it is moved; -1: closed, or the system cannot open directories."""
         self._lock_fd = lock_fd
 
     @classmethod
@@ -82,13 +83,13 @@ class DataDir:
     def mode_open_to_others(self) -> int:
         """Return the directory's mode if its group may write, or if users other than its owner and group may access it;
         else 0."""
-        mode = stat.S_IMODE(os.fstat(self._directory_fd).st_mode)
+        mode = stat.S_IMODE(os.fstat(self.directory_fd).st_mode)
         return mode if mode & OPEN_TO_OTHERS else 0
 
     def check_in_place(self) -> None:
         """Raise StorageFailedError if the path now leads to another directory: new files would not be in this broker's
         directory."""
-        if not _is_still_at(self.path, self._directory_fd):
+        if not _is_still_at(self.path, self.directory_fd):
             raise StorageFailedError(
                 f"the data directory {self.path} was moved, removed or replaced while the broker ran; move it back, or"
                 " name its new place, then start the broker again"
@@ -96,8 +97,8 @@ class DataDir:
 
     def keep(self, files: RealFiles) -> None:
         """Let `files` change this directory only, also when it is moved, and raise StorageFailedError then."""
-        if self._directory_fd >= 0:
-            files.hold(str(self.path), self._directory_fd, self.check_in_place)
+        if self.directory_fd >= 0:
+            files.hold(str(self.path), self.directory_fd, self.check_in_place)
 
     @property
     def meta_path(self) -> Path:
@@ -110,8 +111,8 @@ class DataDir:
         """Release the locks."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
-            system_calls.close(self._directory_fd)
-            self._lock_fd = self._directory_fd = -1
+            system_calls.close(self.directory_fd)
+            self._lock_fd = self.directory_fd = -1
 
 
 def _what_is_in_the_way(path: Path) -> str:

@@ -171,6 +171,29 @@ async def test_nothing_is_removed_from_a_directory_that_was_put_in_the_place_of_
         assert await readable(opened, gone) == [7]
 
 
+@pytest.mark.parametrize("then", ["nothing", "a file"])
+async def test_appends_and_deletions_go_on_in_a_directory_that_was_moved_until_that_is_noticed(
+    open_at: OpenEngine, tmp_path: Path, then: str
+) -> None:
+    """The room that they need is measured there, too."""
+    path, moved = tmp_path / "data", tmp_path / "moved"
+    async with open_at(checkpoint_seconds=3600) as opened:
+        topic = await filled_topic(opened, batches=1)
+        path.rename(moved)
+        if then == "a file":
+            path.write_bytes(b"")
+        opened.engine._upkeep.disk.measure()
+        assert await opened.append(topic.id, b"2") == 2
+        assert await opened.engine.delete_records(topic.id, 0, 1) == 1
+        assert await readable(opened, topic) == [1, 2]
+        assert opened.failures == []
+        if then == "a file":
+            path.unlink()
+        moved.rename(path)
+    async with open_at() as opened:
+        assert await readable(opened, topic) == [1, 2]
+
+
 # --- beside checkpoints and callers that leave ---
 
 

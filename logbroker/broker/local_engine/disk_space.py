@@ -59,9 +59,12 @@ class DiskSpace:
         min_free_bytes: int,
         created_files: Callable[[], int] = lambda: 0,
         owed_files: Callable[[], int] = lambda: 0,
+        directory_fd: int = -1,
     ) -> None:
-        """`created_files` and `owed_files`: see HandleCache."""
+        """`created_files` and `owed_files`: see HandleCache. `directory_fd`: descriptor of the directory, to measure it
+        wherever it is moved; -1: measure what is at the path."""
         self._path = path
+        self._directory_fd = directory_fd
         self._created_files = created_files
         self._owed_files = owed_files
         self._created_before = 0
@@ -80,7 +83,7 @@ class DiskSpace:
 
     def measure(self) -> None:
         """Measure the free bytes and files of the file system."""
-        found = os.statvfs(self._path)
+        found = os.statvfs(self._path if self._directory_fd < 0 else self._directory_fd)
         self._free_bytes = found.f_bavail * found.f_frsize - self._unwritten_bytes
         # Some file systems (Btrfs, some of networks) have no limit on files, and report a total of 0.
         self._free_files = found.f_favail if found.f_files else math.inf

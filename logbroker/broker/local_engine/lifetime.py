@@ -95,7 +95,11 @@ async def open_engine(
             data_dir, store, files, handles, pool, failure, unsynced_bound_bytes, config.sync_threads
         )
         disk = DiskSpace(
-            data_dir.path, config.min_free_disk_bytes, lambda: handles.created_files, lambda: handles.owed_files
+            data_dir.path,
+            config.min_free_disk_bytes,
+            lambda: handles.created_files,
+            lambda: handles.owed_files,
+            data_dir.directory_fd,
         )
         changes = TopicChanges(config, clock, store, catalog, partitions, helpers, failure, disk)
         deleted, recovery_points = _load_topics(store, config, catalog, partitions)
