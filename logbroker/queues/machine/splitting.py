@@ -131,7 +131,7 @@ class Splitting:
         if parked is not None and lane is not None and lane.head != parked.head:
             raise InvalidRequestError(
                 f"key {quoted_key(split.key)} is parked, and a rewind has put earlier records in front of the one that"
-                " failed: resume, skip or drop before you split it, since a split parks only the sub-lane of that record"
+                " failed: resume, skip or drop before you split it, since a split parks only that record's sub-lane"
             )
         self._splits.check(split)
         self._splits.put(split)
