@@ -69,7 +69,6 @@ class World(Model):
             self.queue.tick(self.now)
             self.commit()
             self.apply(self.queue.stop_events())
-            self.durable.held.clear()
         old_receipts = set(self.issued)
         self.held_before_crash.clear()
         for record_id, worker, _ in self.in_flight.values():
