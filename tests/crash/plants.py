@@ -64,8 +64,8 @@ def retry_answered_early() -> None:
     retried: dict[PartitionLog, bool] = {}
 
     def remember(stage: Any) -> Any:
-        def staged(self: PartitionLog, *rest: Any) -> Any:
-            found = stage(self, *rest)
+        def staged(self: PartitionLog, *rest: Any, **named: Any) -> Any:
+            found = stage(self, *rest, **named)
             retried[self] = found.duplicate
             return found
 
