@@ -73,9 +73,12 @@ class Row(msgspec.Struct, frozen=True):
         return ordered[len(ordered) // 2]
 
     @property
-    def advantage(self) -> float:
-        """How many times better logbroker's median is."""
+    def advantage(self) -> float | None:
+        """How many times better logbroker's median is; None if a median is 0, since the tools count whole
+        milliseconds."""
         ours, theirs = self.median(OURS), self.median(KAFKA)
+        if not (ours and theirs):
+            return None
         return theirs / ours if self.lower_is_better else ours / theirs
 
     def cells(self) -> tuple[str, ...]:
@@ -85,6 +88,8 @@ class Row(msgspec.Struct, frozen=True):
             rounds = self.rounds[side]
             text += [number_text(self.median(side)), f"{number_text(min(rounds))} - {number_text(max(rounds))}"]
         better = self.advantage
+        if better is None:
+            return (*text, "-")
         return (*text, f"{better:.2f}x ahead" if better >= 1 else f"{1 / better:.2f}x behind")
 
 

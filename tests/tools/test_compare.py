@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compare import machine, report
+from compare import kafka_tools, machine, report
 from compare.all_peers import PEERS
 from compare.child import Latencies
 from compare.load import KEYS, Kind, Load, Stopwatch, Worked, WorkLog, key_of, pace, shard_of
@@ -300,3 +300,11 @@ def test_kafkas_directory_is_formatted_for_any_id_and_a_failure_is_told(
     with pytest.raises(BrokerUnavailableError, match="could not be formatted: no luck today"):
         kafka_server.server(tmp_path, WRITTEN)
     assert [argument for argument in commands[0] if argument.startswith("--cluster-id=-AAA")]
+
+
+def test_a_figure_below_the_unit_of_a_tool_is_compared_with_nothing() -> None:
+    """The tools count whole milliseconds."""
+    for ours, told in ((0.0, "-"), (1.0, "2.00x ahead")):
+        rounds = {kafka_tools.OURS: [ours], kafka_tools.KAFKA: [2.0]}
+        row = kafka_tools.Row("end to end, p50", Durability.WRITTEN, "ms", rounds, True)
+        assert row.cells()[-1] == told
