@@ -236,7 +236,8 @@ def tools_command(
         terminal.write_json({"machine": versions, "rows": [msgspec.to_builtins(row) for row in rows]})
         return
     if as_markdown:
-        write_line(f"Measured on: {versions}.\n")
+        write_line(f"Measured on: {versions}.")
+        write_line()
         for cells in (COLUMNS, ["---"] * len(COLUMNS), *(row.cells() for row in rows)):
             write_line(f"| {' | '.join(cells)} |")
         return
