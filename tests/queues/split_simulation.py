@@ -235,7 +235,7 @@ class SplitWorld:
         """As `Splitter` does."""
         splitting = self.queue.splitting
         splitting.step(self.now)
-        key = splitting.next_key()
+        key = splitting.next_key(self.now)
         if key is None:
             return
         split = self.queue.splits.by_key[key]
@@ -257,7 +257,7 @@ class SplitWorld:
         try:
             self.queue.splitting.split(split, self.now)
         except InvalidRequestError:
-            assert was_split
+            assert was_split or any(map(self.queue.sessions.get, split.sub_lanes()))
             return
         self.joins = [(joined, before) for joined, before in self.joins if joined != key]
         if not was_split:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logbroker.errors import InvalidRequestError
+from logbroker.errors import InvalidRequestError, StaleSessionError
 from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.machine.lane_index import LaneIndex
 from logbroker.queues.machine.load import load_queue
@@ -30,7 +30,7 @@ def split(key: bytes = b"k", into: int = 4) -> Split:
 
 def move_all(queue: Queue, lanes: dict[int, bytes]) -> None:
     """Move the records of all lanes that are being split, to the sub-lanes by record id."""
-    while (key := queue.splitting.next_key()) is not None:
+    while (key := queue.splitting.next_key(at(0))) is not None:
         moved = [Moved(each, lanes[each], 4, 0) for each in queue.splitting.next_records(key, 2)]
         queue.splitting.move(queue.splits.by_key[key], moved, at(0))
 
@@ -177,7 +177,7 @@ def test_splits_outlive_the_broker() -> None:
 @pytest.mark.parametrize(
     ("wrong", "settings", "why"),
     [
-        (split(into=1), {}, "give 2 to 1,000"),
+        (split(into=3), {}, "give 2 to 1,000"),
         (split(into=MAX_SUB_LANES + 1), {}, "give 2 to 1,000"),
         (split(), {"ordering": Ordering.NONE}, "no lanes to split"),
         (Split(b"k", SecondKey(SplitBy.HEADER), 4, 0), {}, "needs the name of a header"),
@@ -327,6 +327,40 @@ def test_the_state_of_a_sub_lane_ends_with_the_split() -> None:
         queue.tick(at(0))
         assert not queue.splits.by_key
         queue.splitting.split(split(), at(0))
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["open session", "state"])
+def test_a_split_does_not_take_the_session_state_of_a_key_that_is_named_as_a_sub_lane(is_open: bool) -> None:
+    queue = new_queue()
+    session = queue.sessions.open("w", b"k#3", 1, at(0))
+    assert session is not None
+    if not is_open:
+        queue.sessions.write_state(SessionWrite(b"k#3", session.token, b"of another key"), at(0))
+        queue.sessions.close("w", b"k#3", session.token, at(0))
+    for _ in range(2):
+        with pytest.raises(InvalidRequestError, match="key 'k#3' has a session, or the state of one"):
+            queue.splitting.split(split(), at(0))
+    assert queue.sessions.state(b"k#3") == (b"" if is_open else b"of another key")
+    assert not queue.splits.by_key
+    queue.splitting.split(split(into=3), at(0))
+    assert queue.splits.by_key
+
+
+def test_a_session_of_a_sub_lane_ends_with_the_split() -> None:
+    """A state that it wrote later would stay for ever."""
+    queue = new_queue()
+    admit(queue, [b"k", b"other"])
+    queue.splitting.split(split(), at(0))
+    move_all(queue, {0: b"k#1"})
+    taken = queue.take("w", 2, at(0))
+    queue.splitting.join(b"k", at(0))
+    session = queue.sessions.open("w", b"k#0", 1, at(0))
+    assert session is not None
+    ack(queue, taken)
+    queue.tick(at(0))
+    assert not queue.splits.by_key
+    with pytest.raises(StaleSessionError):
+        queue.sessions.check_states("w", [SessionWrite(b"k#0", session.token, b"too late")])
 
 
 def test_a_parked_key_with_earlier_records_in_front_is_not_split() -> None:

@@ -11,11 +11,15 @@ import msgspec
 import pytest
 
 from logbroker.errors import InvalidRequestError, StaleSessionError
+from logbroker.pacing import Pace
 from logbroker.queues.delivery.worker_stream import WorkerLink
+from logbroker.queues.description import describe_group
 from logbroker.queues.group import QueueGroup
+from logbroker.queues.lanes import explain_lanes
 from logbroker.queues.model.second_key import SecondKey
 from logbroker.queues.model.settings import OnExhausted, Ordering, Priority
 from logbroker.queues.operations import LaneName
+from logbroker.queues.records import read_failures
 from logbroker.queues.records.columns import lane_key_of
 from logbroker.queues.scan import splitter
 from logbroker.queues.scan.hot_lanes import HotLanes
@@ -303,6 +307,48 @@ async def test_a_session_ends_when_its_lane_is_split(tmp_path: Path) -> None:
         other = await link.open_session(None, 5, 10.0)
         assert other is not None
         assert other.key in group.queue.splits.by_key[KEY].sub_lanes()
+
+
+@pytest.mark.parametrize("priority", [Priority.NONE, Priority.STRICT])
+@pytest.mark.parametrize("at_once", [7, 1000])
+async def test_a_split_waits_for_damaged_records_and_keeps_the_order_when_they_are_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, at_once: int, priority: Priority
+) -> None:
+    monkeypatch.setattr(splitter, "RECORDS_AT_ONCE", at_once)
+    monkeypatch.setattr(read_failures, "FIRST_PAUSE_SECONDS", 0.002)
+    monkeypatch.setattr(read_failures, "LONGEST_PAUSE_SECONDS", 0.02)
+    done = Done()
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await fill(opened, range(200), keys=[KEY])
+        group = await opened.group(priority=priority, grace_seconds=0.0)
+        await until(lambda: group.queue.position(0) == 200)
+        [segment] = tmp_path.glob("data/t-0/*.log")
+        intact = segment.read_bytes()
+        position = len(intact) // 3
+        with segment.open("r+b") as damaged:
+            damaged.seek(position)
+            damaged.write(bytes([intact[position] ^ 0x55]))
+        await split(group)
+        await until(lambda: "waits until its first record can be read" in caplog.text)
+        [lane] = await explain_lanes(group, [KEY], Pace(), is_all_scanned=True)
+        assert lane.state == "splitting"
+        assert lane.told is not None
+        assert "CRC" in lane.told.facts.obstacle
+        described = await describe_group(opened.engine, group, Pace(), 0)
+        assert "CRC" in str(described.partitions[0].error)
+        link = await group.connect(hello())
+        count = group.queue.splitting.waiting(group.queue.splits.by_key[KEY])
+        assert 10 < count < 100
+        await done.work(link, count)
+        await group.goodbye(link)
+    assert caplog.text.count("waits until its first record can be read") == 1
+    segment.write_bytes(intact)
+    async with shell(tmp_path) as opened:
+        await fill(opened, range(200, 220), keys=[KEY])
+        link = await opened.groups.group("g").connect(hello("v"))
+        await done.work(link, 220 - count)
+        done.check(range(220))
 
 
 async def test_a_hot_lane_is_split_and_joined_when_it_is_calm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ MAX_LETTER_ALARMS: Final = 50
 """Maximum number of records refused by the dead-letter topic that get an alarm of their own."""
 LANES_PER_STEP: Final = 64
 """Number of lanes that are copied to a list within the time of a step."""
-_NOT_HANDED_OUT: Final = frozenset((READY, WAITING, IN_SESSION))
+_NOT_HANDED_OUT: Final = frozenset((READY, WAITING, IN_SESSION, GATED))
 """States of lanes whose head may be tried again after it could not be read."""
 MAX_CATCHES: Final = 10
 """Maximum number of passes between which other tasks run. After these, the remaining deliveries are examined in one

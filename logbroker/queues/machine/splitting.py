@@ -25,11 +25,11 @@ from typing import Final
 
 import msgspec
 
-from logbroker.errors import InvalidRequestError, quoted_key
+from logbroker.errors import InvalidRequestError, LogbrokerError, quoted_key
 from logbroker.queues.machine.parts import MachineParts
 from logbroker.queues.machine.sessions import Sessions
 from logbroker.queues.machine.stalled_lanes import HELD
-from logbroker.queues.model.lane import GATED, NO_RECORD, READY
+from logbroker.queues.model.lane import GATED, NO_RECORD, READY, Lane
 from logbroker.queues.model.lost_receipts import Loss
 from logbroker.queues.model.record_id import Moment, offset_of, partition_of, record_id_of
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
@@ -94,9 +94,10 @@ class Splitting:
     @property
     def is_finishing(self) -> bool:
         """Whether the scan has to wait for a lane that is nearly split, and whose records can be moved now."""
-        return bool(self._opening) and any(
-            lane is not None and lane.state == GATED and len(lane) <= LAST_RECORDS and self._sessions.get(key) is None
-            for key, lane in ((key, self._lanes.get(key)) for key in self._opening)
+        return any(
+            len(lane) <= LAST_RECORDS and self._stalled.read_failures.error_of(lane.head) is None
+            for lane in map(self._movable, self._opening)
+            if lane is not None
         )
 
     @property
@@ -133,6 +134,8 @@ class Splitting:
                 f"key {quoted_key(split.key)} is parked, and a rewind has put earlier records in front of the one that"
                 " failed: resume, skip or drop before you split it, since a split parks only that record's sub-lane"
             )
+        if known is None:
+            self._check_states(split)
         self._splits.check(split)
         self._splits.put(split)
         self._joining.pop(split.key, None)
@@ -141,6 +144,16 @@ class Splitting:
         self._gate(split.key, now)
         self._set_keyings()
         self.step(now)
+
+    def _check_states(self, split: Split) -> None:
+        """Raise InvalidRequestError if another key has the name of a sub-lane, and has a session or the state of one:
+        sub-lanes begin without a state, and their states are deleted at the end of the split."""
+        for sub_lane in split.sub_lanes():
+            if self._sessions.get(sub_lane) is not None or self._sessions.state(sub_lane):
+                raise InvalidRequestError(
+                    f"key {quoted_key(sub_lane)} has a session, or the state of one, and a split of key"
+                    f' {quoted_key(split.key)} would delete it: end the session and set its state to b"" first'
+                )
 
     def join(self, key: bytes, now: Moment) -> None:
         """Undo the split of a lane: records in its sub-lanes stay there until they are done, and later records go to
@@ -177,13 +190,25 @@ class Splitting:
 
     # --- moving records to sub-lanes ---------------------------------------------------------------------------------
 
-    def next_key(self) -> bytes | None:
+    def _movable(self, key: bytes) -> Lane | None:
+        """Return a lane that is being split if its records may be moved; None: it is empty, or has some in flight."""
+        lane = self._lanes.get(key)
+        return lane if lane is not None and lane.state == GATED and self._sessions.get(key) is None else None
+
+    def next_key(self, now: Moment) -> bytes | None:
         """Return the key of a lane whose records are to be moved to its sub-lanes; None: there is none now."""
         for key in self._opening:
-            lane = self._lanes.get(key)
-            if lane is not None and lane.state == GATED and self._sessions.get(key) is None:
+            lane = self._movable(key)
+            if lane is not None and self._stalled.read_failures.due(lane.head) <= now.seconds:
                 return key
         return None
+
+    def next_try_in_seconds(self, now: Moment) -> float | None:
+        """Return the time until the next record that could not be read is tried again; None: there is no such
+        record."""
+        failures, lanes = self._stalled.read_failures, map(self._movable, self._opening)
+        dues = [due for lane in lanes if lane is not None and (due := failures.due(lane.head))]
+        return max(0.0, min(dues) - now.seconds) if dues else None
 
     def next_records(self, key: bytes, count: int) -> list[int]:
         """Return about `count` first records of a lane that `next_key` returned."""
@@ -193,11 +218,10 @@ class Splitting:
     def move(self, split: Split, records: Sequence[Moved], now: Moment) -> None:
         """Move the first records of a lane to their sub-lanes. Does nothing if something has changed since
         `next_records`, for instance because the index was emptied."""
-        lane = self._lanes.get(split.key)
-        if split.key not in self._opening or self._splits.by_key.get(split.key) is not split:
+        lane = self._being_moved(split)
+        if lane is None:
             return
-        if lane is None or lane.state != GATED or self._sessions.get(split.key) is not None:
-            return
+        self._stalled.read_failures.forget_all((lane.head, *(record.record_id for record in records)))
         taken = self._lanes.take_out(lane, [record.record_id for record in records])
         for partition, group in groupby(records[: len(taken)], lambda record: partition_of(record.record_id)):
             run = list(group)
@@ -211,6 +235,22 @@ class Splitting:
                 [record.timestamp_ms for record in run],
             )
         self.step(now)
+
+    def cannot_read(self, split: Split, error: LogbrokerError, now: Moment) -> bool:
+        """Note that the first record of a lane cannot be read now; return whether this is new. Until it can be read or
+        is gone, nothing knows its sub-lane. So the lane waits, since later records of this sub-lane must not overtake
+        it."""
+        lane = self._being_moved(split)
+        if lane is None:
+            return False
+        is_new = self._stalled.read_failures.error_of(lane.head) is None
+        self._stalled.note_unreadable(lane.head, error, now)
+        return is_new
+
+    def _being_moved(self, split: Split) -> Lane | None:
+        """Return the lane of a split that is under way and has not changed, if its records may be moved."""
+        is_current = split.key in self._opening and self._splits.by_key.get(split.key) is split
+        return self._movable(split.key) if is_current else None
 
     # --- inputs ------------------------------------------------------------------------------------------------------
 
@@ -256,7 +296,10 @@ class Splitting:
         return has_changed
 
     def _joined(self, key: bytes, now: Moment) -> None:
-        self._sessions.forget_states(self._splits.by_key[key].sub_lanes())
+        sub_lanes = self._splits.by_key[key].sub_lanes()
+        for session in filter(None, map(self._sessions.get, sub_lanes)):
+            self._sessions.end(session, Loss.REARRANGED, now)
+        self._sessions.forget_states(sub_lanes)
         self._splits.remove(key)
         self._lanes.gated.discard(key)
         lane = self._lanes.get(key)

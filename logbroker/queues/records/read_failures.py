@@ -68,5 +68,10 @@ class ReadFailures:
         failure = self.by_partition.get(partition_of(record_id))
         return failure.error if failure is not None and record_id in failure.record_ids else None
 
+    def due(self, record_id: int) -> float:
+        """Return the time at which a record is tried again (monotonic, s); 0: the last read of it did not fail."""
+        failure = self.by_partition.get(partition_of(record_id))
+        return failure.due if failure is not None and record_id in failure.record_ids else 0.0
+
     def clear(self) -> None:
         self.by_partition.clear()

@@ -5,10 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
-from logbroker.engine import Read, ReadableLog
-from logbroker.errors import LogbrokerError, StorageFailedError, UnknownTopicError, quoted_key
+from logbroker.engine import Read, ReadableLog, damage_at
+from logbroker.errors import (
+    LogbrokerError,
+    OffsetOutOfRangeError,
+    StorageFailedError,
+    UnknownTopicError,
+    quoted_key,
+)
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.machine.splitting import Moved
 from logbroker.queues.model.record_id import Moment, offset_of, partition_of, record_id_of
@@ -54,16 +61,18 @@ class Splitter:
 
     def wake(self) -> None:
         """Wake `run` if there are records to move."""
-        if self._queue.splitting.next_key() is not None:
+        if self._queue.splitting.next_key(self._moment()) is not None:
             self._awake.set()
 
     async def run(self) -> None:
         """Move records until cancelled, or until the topic is deleted."""
         splitting = self._queue.splitting
         while True:
-            await self._awake.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(splitting.next_try_in_seconds(self._moment())):
+                    await self._awake.wait()
             self._awake.clear()
-            while (key := splitting.next_key()) is not None:
+            while (key := splitting.next_key(self._moment())) is not None:
                 try:
                     await self._move_some(self._queue.splits.by_key[key])
                 except UnknownTopicError:
@@ -101,14 +110,21 @@ class Splitter:
             if error.retriable:
                 await asyncio.sleep(RETRY_SECONDS)
                 return
+            if not isinstance(error, OffsetOutOfRangeError):
+                self._cannot_read(split, error)
+                return
+            found, end = {}, max(record_ids[0] + 1, self._log_start(partition_of(record_ids[0])))
+        splitting.move(split, _to_move(split, record_ids, found, end), self._moment())
+        self._changed()
+
+    def _cannot_read(self, split: Split, error: LogbrokerError) -> None:
+        if self._queue.splitting.cannot_read(split, error, self._moment()):
             _log.warning(
-                "queue group %s: a record of key %s, which is being split, cannot be read: %s",
+                "queue group %s: key %s, which is being split, waits until its first record can be read: %s",
                 self._group_id,
                 quoted_key(split.key),
                 error,
             )
-            found, end = {}, max(record_ids[0] + 1, self._log_start(partition_of(record_ids[0])))
-        splitting.move(split, _to_move(split, record_ids, found, end), self._moment())
         self._changed()
 
     def _log_start(self, partition: int) -> int:
@@ -122,7 +138,7 @@ class Splitter:
 
     async def _look_up(self, split: Split, record_ids: Sequence[int]) -> tuple[dict[int, Moved], int]:
         """Read the log from the first of these records on. Return the records found for the sub-lanes, and the record
-        id up to which the log was read. Raises the error that prevents reading."""
+        id up to which the log was read. Raises the error that prevents reading the first record."""
         partition, offset = partition_of(record_ids[0]), offset_of(record_ids[0])
         topic_id = TopicId(self._queue.topic_id)
         [result] = await self._log.read([Read(topic_id, partition, offset, READ_BYTES)])
@@ -137,18 +153,38 @@ class Splitter:
         pieces = columns_of(
             stored_batches(result.batches), offset, self._queue.settings, self._queue.splitting.keying, partition
         )
-        while (piece := await in_decoder_if(heavy, lambda: next(pieces, None))) is not None:
-            if isinstance(piece, Undecodable):
-                continue
+        end = record_ids[0]
+        while True:
+            try:
+                piece = await in_decoder_if(heavy, lambda: next(pieces, None))
+                if isinstance(piece, Undecodable):
+                    await self._check_damage(piece, partition, wanted)
+                    continue
+            except LogbrokerError:
+                if end == record_ids[0]:
+                    raise
+                return found, end
+            if piece is None:
+                return found, base | max(result.next_offset, offset + 1)
             priorities = piece.priorities or bytes((DEFAULT_PRIORITY,)) * len(piece.offsets)
             times: Sequence[int] = piece.times or [-1] * len(piece.offsets)
             for at, (each, key) in enumerate(zip(piece.offsets, piece.keys, strict=True)):
                 if key in sub_lanes and base | each in wanted:
                     found[base | each] = Moved(base | each, key, priorities[at], times[at])
-            if base | piece.next_offset > last:
-                return found, base | piece.next_offset
+            end = base | piece.next_offset
+            if end > last:
+                return found, end
             await asyncio.sleep(0)
-        return found, base | max(result.next_offset, offset + 1)
+
+    async def _check_damage(self, piece: Undecodable, partition: int, wanted: set[int]) -> None:
+        """Raise CorruptLogError if a batch with one of the wanted records is damaged. An intact batch that nobody can
+        decode has no key either: its records stay in the first sub-lane."""
+        header = piece.batch.header
+        base = record_id_of(partition, 0)
+        if any(base | header.base_offset <= record_id < base | header.next_offset for record_id in wanted):
+            damage = await damage_at(self._log, TopicId(self._queue.topic_id), partition, header.base_offset)
+            if damage is not None:
+                raise damage
 
 
 def _to_move(split: Split, record_ids: Sequence[int], found: dict[int, Moved], end: int) -> list[Moved]:
