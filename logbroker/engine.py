@@ -168,9 +168,9 @@ class Append(msgspec.Struct, gc=False):
     no room, and are refused if the append before them was refused."""
     use: DiskUse = DiskUse.TAKES_ROOM
     """The effect on the free disk space. Copies that let retention go on use the reserve."""
-    raises_epoch: bool = False
-    """Whether the sender is a Kafka client: after PRODUCER_FORGOTTEN it keeps its id, raises its epoch by itself, and
-    begins at sequence 0. Such a batch is then accepted."""
+    may_repeat: bool = False
+    """Whether a batch that begins at sequence 0 is accepted although its producer may have been forgotten, and it may
+    repeat another: Kafka clients send it again in any case."""
 
 
 class Appended(msgspec.Struct, gc=False):

@@ -195,11 +195,9 @@ class PartitionLog:
         except (OutOfOrderSequenceError, ProducerFencedError):
             return False
 
-    def stage(
-        self, batch: bytes | memoryview, header: BatchHeader, now_ms: int, *, raises_epoch: bool = False
-    ) -> Staged:
+    def stage(self, batch: bytes | memoryview, header: BatchHeader, now_ms: int, *, may_repeat: bool = False) -> Staged:
         """Assign an offset to a checked batch, and add it to the write group that `take_staged` returns.
-        `raises_epoch`: see `Append`.
+        `may_repeat`: see `Append`.
 
         Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, ProducerForgottenError,
         DiskFullError, CorruptLogError or TooManyOpenFilesError (nothing has changed then), StorageFailedError, and
@@ -207,7 +205,7 @@ class PartitionLog:
         """
         has_producer = header.producer_id >= 0
         if has_producer:
-            original = self._producers.check(header, raises_epoch=raises_epoch)
+            original = self._producers.check(header, may_repeat=may_repeat)
             if original is not None:
                 return Staged(original.base_offset, original.next_offset, -1, True)
         config = self.config

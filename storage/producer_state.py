@@ -4,10 +4,12 @@ Pure: no files, no clock. A partition remembers the producers that appended last
 age: otherwise, after a jump of the clock, it could store a retry twice. The rules are Kafka's (ProducerAppendInfo), but
 two are stricter. A producer id that the partition does not know must begin at sequence 0, so that a client notices if
 its records were cut off. And if the partition may have forgotten an id for lack of room, it accepts no batch of it,
-because the batch may be a retry. Ids ascend, so one number is enough: all forgotten ids are below it. Kafka
-clients answer this refusal by themselves: they keep the id, raise the epoch by one, and begin at sequence 0 (KIP-360).
-Such a batch is accepted after the refusal. So a Kafka client may store a batch twice if its answer was lost, and the
-partition forgot the producer before the retry; in Kafka, too.
+because the batch may be a retry. Ids ascend, so one number is enough: all forgotten ids are below it.
+
+From a Kafka client, a batch of a forgotten producer is accepted if it begins at sequence 0. To refuse it would prevent
+no repeat: the client keeps the id, raises its epoch for all partitions, and sends the batch again from sequence 0 on
+(KIP-360). So it may store a batch twice if the answer was lost, and the partition forgot the producer before the retry;
+in Kafka, too.
 """
 
 from __future__ import annotations
@@ -31,8 +33,6 @@ REMEMBERED_BATCHES: Final = 5
 """Number of batches that are remembered for each producer: a Kafka client has no more in flight."""
 MAX_PRODUCERS: Final = 10_000
 """Maximum number of producers that a partition remembers. It forgets the producer that appended longest ago first."""
-MAX_REFUSED: Final = 256
-"""Maximum number of forgotten producers whose refusal is remembered. Clients come back within seconds."""
 FOREIGN_IDS: Final = 7 << 60
 """Brokers give out producer ids below this number: a broker that begins its ids at the wall clock's value begins at
 2^62 at most. Ids from this number on that are found in a log come from other programs, and raise neither `ids_end` nor
@@ -87,7 +87,7 @@ class ProducerStates:
     `snapshot` is exact while later batches are in flight.
     """
 
-    __slots__ = ("_count", "_forgotten", "_producers", "_refused", "_stored_offset", "forgotten_below")
+    __slots__ = ("_count", "_forgotten", "_producers", "_stored_offset", "forgotten_below")
 
     def __init__(
         self, snapshots: Iterable[ProducerSnapshot] = (), count: ProducerCount | None = None, forgotten_below: int = 0
@@ -97,9 +97,6 @@ class ProducerStates:
         self._producers = {snapshot.producer_id: list(snapshot.batches) for snapshot in in_order}
         self._stored_offset = -1
         self._forgotten: set[int] = set()
-        self._refused: dict[int, int] = {}
-        """Epoch of the last batch of each forgotten producer that was refused lately. Not stored: after a restart, a
-        client is refused once more."""
         self.forgotten_below = forgotten_below
         """Bound above the ids of all producers that were ever forgotten."""
         self._count = count or ProducerCount()
@@ -123,11 +120,11 @@ class ProducerStates:
         self._count.value -= len(self._producers)
         self._producers = {}
 
-    def check(self, header: BatchHeader, *, raises_epoch: bool = False) -> ProducerBatch | None:
-        """Decide on a batch with a producer id: None to append it, or the original that it repeats. `raises_epoch`: the
-        sender is a Kafka client.
+    def check(self, header: BatchHeader, *, may_repeat: bool = False) -> ProducerBatch | None:
+        """Decide on a batch with a producer id: None to append it, or the original that it repeats. `may_repeat`: see
+        `Append`.
 
-        Changes nothing but the memory of refusals. Raises ProducerFencedError, OutOfOrderSequenceError,
+        Changes nothing. Raises ProducerFencedError, OutOfOrderSequenceError,
         UnknownProducerIdError or ProducerForgottenError. All but the last error prove that the batch is not in the log,
         if the batch has the newest epoch of the producer and is one of its last five batches.
         """
@@ -135,7 +132,7 @@ class ProducerStates:
         first_sequence = header.base_sequence
         if batches is None:
             if header.producer_id < self.forgotten_below:
-                if raises_epoch and self._answers_refusal(header):
+                if may_repeat and not first_sequence:
                     return None
                 raise ProducerForgottenError(
                     f"the partition may have forgotten producer {header.producer_id}, since it remembers only those "
@@ -178,18 +175,6 @@ class ProducerStates:
             f" is none of its last {REMEMBERED_BATCHES}; raise the producer's epoch and begin again at 0"
         )
 
-    def _answers_refusal(self, header: BatchHeader) -> bool:
-        """Return whether a Kafka client was refused before this batch, and begins anew. If not, note its refusal."""
-        refused, producer_id = self._refused, header.producer_id
-        epoch = refused.get(producer_id)
-        if epoch is not None and (header.producer_epoch, header.base_sequence) == (epoch + 1, 0):
-            return True
-        refused.pop(producer_id, None)
-        refused[producer_id] = header.producer_epoch
-        if len(refused) > MAX_REFUSED:
-            del refused[next(iter(refused))]
-        return False
-
     def append(self, header: BatchHeader, base_offset: int, synced_offset: int, timestamp_ms: int) -> None:
         """Remember a batch that `check` accepted, at its offset. `timestamp_ms` is the largest of its records."""
         batch = ProducerBatch(
@@ -207,7 +192,6 @@ class ProducerStates:
                 self.forget(1)
             batches = []
             self._count.value += 1
-            self._refused.pop(header.producer_id, None)
         producers[header.producer_id] = batches
         batches.append(batch)
         # The oldest batch is needed until five younger batches are below the offset of every later snapshot.

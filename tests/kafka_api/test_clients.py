@@ -92,27 +92,36 @@ def place(found: Found) -> tuple[int, int]:
     return found.partition, found.offset
 
 
-def test_a_producer_that_a_partition_has_forgotten_goes_on() -> None:
-    """The client raises its epoch after the refusal, and keeps its id."""
-    with embedded(kafka=True, max_producers=3) as broker:
+@pytest.mark.parametrize("partitions", [1, 16])
+def test_a_producer_that_partitions_have_forgotten_goes_on(partitions: int) -> None:
+    """The client raises its one epoch with the refusal of each partition, and keeps its id."""
+    with embedded(kafka=True, max_producers=2 * partitions + 1) as broker:
         with Admin(broker.address) as admin:
-            admin.create_topic("t")
+            admin.create_topic("t", partitions)
         confluent = confluent_kafka.Producer({"bootstrap.servers": broker.kafka_address, "enable.idempotence": True})
         offsets: list[int] = []
+        numbers = range(3 * partitions)
 
-        def send(value: bytes) -> None:
-            confluent.produce(
-                "t", value, on_delivery=lambda error, told: offsets.append(-1 if error else told.offset())
-            )
+        def send() -> None:
+            for number in numbers:
+                confluent.produce(
+                    "t",
+                    b"%d" % number,
+                    partition=number % partitions,
+                    on_delivery=lambda error, told: offsets.append(-1 if error else told.offset()),
+                )
             assert confluent.flush(20) == 0
 
-        send(b"0")
-        for number in range(1, 4):
-            for _ in range(8):
+        send()
+        for _ in range(3):
+            for _ in range(4):
                 with Producer(broker.address) as other:
-                    other.send_and_wait("t", b"other")
-            send(b"%d" % number)
-        assert offsets == [0, 9, 18, 27]
+                    for partition in range(partitions):
+                        other.send_and_wait("t", b"other", partition=partition)
+            send()
+        assert sorted(offsets) == sorted(
+            offset for offset in (0, 1, 2, 7, 8, 9, 14, 15, 16, 21, 22, 23) for _ in range(partitions)
+        )
 
 
 def test_confluent_kafka_lists_all_topics(broker: EmbeddedBroker, topic: str) -> None:

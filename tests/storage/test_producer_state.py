@@ -17,7 +17,6 @@ from logbroker.errors import (
 from logbroker.record.header import MAX_SEQUENCE, BatchHeader
 from logbroker.storage.producer_state import (
     MAX_PRODUCERS,
-    MAX_REFUSED,
     ProducerCount,
     ProducerSnapshot,
     ProducerStates,
@@ -152,31 +151,19 @@ def test_the_most_idle_goes_when_there_are_too_many() -> None:
             log.states.check(header(sequence, producer_id=1))
 
 
-def test_a_kafka_client_that_was_forgotten_goes_on_in_the_next_epoch() -> None:
+@pytest.mark.parametrize("epoch", [0, 1, 9])
+def test_a_kafka_client_that_was_forgotten_begins_again_in_any_epoch(epoch: int) -> None:
+    """One epoch serves all partitions of the client, so others may have raised it further meanwhile."""
     states = ProducerStates(forgotten_below=PRODUCER + 1)
-    for batch in (header(0, epoch=1), header(7), header(0, epoch=2), header(3, epoch=3), header(0, epoch=3)):
-        with pytest.raises(ProducerForgottenError):
-            states.check(batch, raises_epoch=True)
-    with pytest.raises(ProducerForgottenError):
-        states.check(header(0, epoch=4))
-    assert states.check(header(0, epoch=4), raises_epoch=True) is None
-    states.append(header(0, epoch=4), 0, 0, -1)
-    assert states.check(header(0, epoch=4)) is not None
-    assert states.check(header(1, epoch=4)) is None
-    states.forget(1)
-    with pytest.raises(ProducerForgottenError):
-        states.check(header(0, epoch=4), raises_epoch=True)
-
-
-def test_refusals_of_few_kafka_clients_are_remembered() -> None:
-    states = ProducerStates(forgotten_below=2 * MAX_REFUSED)
-    for producer_id in range(2 * MAX_REFUSED):
-        with pytest.raises(ProducerForgottenError):
-            states.check(header(1, producer_id=producer_id), raises_epoch=True)
-    assert len(states._refused) == MAX_REFUSED
-    with pytest.raises(ProducerForgottenError):
-        states.check(header(0, epoch=1, producer_id=0), raises_epoch=True)
-    assert states.check(header(0, epoch=1, producer_id=2 * MAX_REFUSED - 1), raises_epoch=True) is None
+    for _ in range(2):
+        for first, may_repeat in ((7, True), (7, False), (0, False)):
+            with pytest.raises(ProducerForgottenError):
+                states.check(header(first, epoch=epoch), may_repeat=may_repeat)
+        assert states.check(header(0, epoch=epoch), may_repeat=True) is None
+        states.append(header(0, epoch=epoch), 0, 0, -1)
+        assert states.check(header(0, epoch=epoch), may_repeat=True) is not None
+        assert states.check(header(1, epoch=epoch), may_repeat=True) is None
+        states.forget(1)
 
 
 @given(st.lists(st.integers(0, 20), max_size=8), st.integers(0, 60))

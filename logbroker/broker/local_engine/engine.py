@@ -269,7 +269,7 @@ class LocalEngine:
                 f" {config.message_timestamp_after_max_ms} (message.timestamp.after.max.ms)"
             ).with_bound(latest_ms)
         else:
-            return self._stage(partition, batch, header, now_ms, raises_epoch=item.raises_epoch)
+            return self._stage(partition, batch, header, now_ms, may_repeat=item.may_repeat)
         # A batch that was appended before stays a repeat, even if it would be refused now because the topic or the
         # clock has changed. If the log does not know whether it was appended, `is_retry` raises
         # ProducerForgottenError. The refusal would be wrong then: it would invite the sender to send the records again.
@@ -287,10 +287,10 @@ class LocalEngine:
         header: BatchHeader,
         now_ms: int,
         *,
-        raises_epoch: bool = False,
+        may_repeat: bool = False,
     ) -> Staged:
         try:
-            return partition.log.stage(batch, header, now_ms, raises_epoch=raises_epoch)
+            return partition.log.stage(batch, header, now_ms, may_repeat=may_repeat)
         except BlockingIOError:
             raise self._no_index(partition) from None
 

@@ -159,7 +159,7 @@ def _checked(
         if batch is None:
             outcomes.append(InvalidRecordError("the partition has no batch"))
         else:
-            appends.append(Append(found.id, partition, batch, raises_epoch=True))
+            appends.append(Append(found.id, partition, batch, may_repeat=True))
             outcomes.append(None)
     return outcomes
 
