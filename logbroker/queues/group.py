@@ -125,7 +125,7 @@ class QueueGroup:
         self.moment = context.moment
         self.check_room = context.check_room
         self.inspector = Inspector(queue)
-        self.hold = RetentionHolder(context, lambda partition: self.scanner.note_removed(partition))
+        self.hold = RetentionHolder(context, self._on_removed)
         self.records = Records(self.hold.log, TopicId(queue.topic_id), cache)
         self.index_cache = IndexCache(group_id, queue, engine, data_dir)
         self.scanner = Scanner(
@@ -419,6 +419,12 @@ class QueueGroup:
     def _is_used(self) -> bool:
         """Return whether any worker is connected or may come back, or any caller waits for records or a session."""
         return bool(self.worker_streams.links or self.dispatcher.line.is_waited_in or self.session_waiters.waiting)
+
+    def _on_removed(self, partition: int) -> None:
+        with suppress(LogbrokerError):  # The topic is being deleted.
+            start_offset = self._engine.partition_facts(TopicId(self.queue.topic_id), partition).log_start_offset
+            self.records.removed(partition, start_offset)
+        self.scanner.note_removed(partition)
 
     def _on_scanned(self) -> None:
         self.worker_streams.scanned()

@@ -65,20 +65,32 @@ async def test_many_batches_after_copies_are_all_scanned(
         assert await run.group.scanner.catch_up()
 
 
-async def test_records_that_wait_are_deleted_and_the_group_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("beyond", [0, 3], ids=["between batches", "in a batch"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"ordering": Ordering.NONE}, {"ordering": Ordering.NONE, "priority": Priority.STRICT}],
+    ids=["keys", "no order", "priorities"],
+)
+async def test_records_that_wait_are_deleted_and_the_group_goes_on(
+    tmp_path: Path, settings: dict[str, Any], beyond: int
+) -> None:
+    """Nothing of them is handed out any more, although the broker still has them in memory."""
     async with shell(tmp_path) as opened:
-        run = await begin(opened, [])
+        run = await begin(opened, [], **settings)
         topic_id = opened.engine.topic("t").id
         await run.write(KEYS, range(COUNT))
-        half = END // 2
-        assert await opened.engine.delete_records(topic_id, 0, half) == half
+        await until(lambda: run.group.queue.position(0) == END)
+        before = END // 2 + beyond
+        assert await opened.engine.delete_records(topic_id, 0, before) == before
         await run.write([b"k0"], [COUNT])
-        # What the broker had in memory may still be handed out.
         while run.group.queue.done.floor(0) < END + 1:
             await run.work_once()
-        for key, numbers in run.done.items():
-            kept = [*range(COUNT // 2, COUNT), *([COUNT] if key == b"k0" else [])]
-            assert numbers[-len(kept) :] == kept
+        kept: dict[bytes | None, list[int]] = {}
+        for offset in range(before, END):
+            kept.setdefault(KEYS[offset % len(KEYS)], []).append(offset // len(KEYS))
+        kept.setdefault(b"k0", []).append(COUNT)
+        assert run.done == kept
+        assert run.group.queue.tally.expired == before
         await until(lambda: run.group.inspector.counts().open == 0)
 
 

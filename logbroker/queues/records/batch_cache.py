@@ -7,7 +7,7 @@ replace those of idle groups.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
@@ -101,6 +101,11 @@ class GroupBatches:
         del self._kept[start]
         del self._starts[bisect_right(self._starts, start) - 1]
         self.cache.forget(self, start)
+
+    def remove_between(self, first: int, stop: int) -> None:
+        """Drop the batches that begin at record ids from `first` to before `stop`."""
+        for start in self._starts[bisect_left(self._starts, first) : bisect_left(self._starts, stop)]:
+            self.remove(start)
 
     def clear(self) -> None:
         for start in list(self._kept):

@@ -40,6 +40,8 @@ class Records:
         self._topic_id = topic_id
         self._record_bytes = 1.0
         """Mean size of records in the last read."""
+        self._starts: dict[int, int] = {}
+        """Record id of the log start of the partitions from which records were removed."""
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -157,9 +159,12 @@ class Records:
             loaded.append(Found(first, last + 1, OffsetOutOfRangeError(f"offset {offset_of(first)} is not readable")))
             return last + 1
         record_id = begun = first
+        start = max(record_id_of(partition, result.log_start_offset), self._starts.get(partition, 0))
         try:
             for batch in stored_batches(result.batches):
                 found = _found(partition, batch)
+                if found.start < start < found.end:
+                    found = found._replace(start=start)  # The records before the log start are deleted.
                 begun = min(begun, found.start)
                 if record_id < found.start:
                     loaded.append(Found(record_id, found.start, OffsetOutOfRangeError("the log has a gap there")))
@@ -180,10 +185,18 @@ class Records:
 
     # --- keeping -----------------------------------------------------------------------------------------------------
 
+    def removed(self, partition: int, log_start_offset: int) -> None:
+        """Note that the records of a partition below an offset were removed from the log. Those that the group still
+        needs are read from its copies, and the others are deleted. So none of them is taken from the cache."""
+        start = self._starts[partition] = record_id_of(partition, log_start_offset)
+        self.batches.remove_between(record_id_of(partition, 0), start)
+
     def keep(self, partition: int, batch: StoredBatch) -> None:
         """Keep a scanned batch in the cache, because its records will be handed out soon."""
-        self.batches.add(_found(partition, batch))
-        self.batches.cache.evict()
+        found = _found(partition, batch)
+        if found.start >= self._starts.get(partition, 0):
+            self.batches.add(found)
+            self.batches.cache.evict()
 
 
 def _found(partition: int, batch: StoredBatch) -> Found:

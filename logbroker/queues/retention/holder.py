@@ -191,7 +191,7 @@ class RetentionHolder:
                 max_bytes = min(PIECE_BYTES, max(2 * MIB, 2 * piece.max_bytes))
         if reached == kept_from:
             return
-        # Some of the records without a copy may still be handed out, from the log or from memory. So the number in the
+        # Some of the records without a copy may still be handed out before they are removed. So the number in the
         # log line is only a bound; `DeliveryCounts.expired` counts the records that were lost.
         expired = await asyncio.to_thread(self._count_undone, partition, begun, reached) - copied
         _log.log(
