@@ -3,18 +3,44 @@
 def test_orders(logbroker_broker):
     with Producer(logbroker_broker.address) as producer: ...
 
-The fixtures with `kafka` in their names are for Kafka clients, which connect to `kafka_address`.
+The fixtures with `kafka` in their names are for Kafka clients, which connect to `kafka_address`. The report of a test
+that fails shows the end of its broker's log.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
     from logbroker.embedded_broker import EmbeddedBroker
+
+_FIXTURES: Final = (
+    "logbroker_broker",
+    "logbroker_session_broker",
+    "logbroker_kafka_broker",
+    "logbroker_session_kafka_broker",
+)
+_LOG_LINES: Final = 40
+"""Number of lines of the broker's log that a report shows."""
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Add the end of the broker's log to the report of a test that failed."""
+    outcome: Any = yield
+    report: pytest.TestReport = outcome.get_result()
+    if not report.failed:
+        return
+    arguments: dict[str, Any] = getattr(item, "funcargs", {})
+    for name in _FIXTURES:
+        # After its end, a broker has no log any more.
+        with suppress(KeyError, OSError), arguments[name].log_path.open(encoding="utf-8", errors="replace") as log:
+            report.sections.append((f"end of the log of {name}", "".join(deque(log, _LOG_LINES))))
 
 
 @pytest.fixture

@@ -37,6 +37,9 @@ FROM_TOPIC, FROM_BROKER_FILE, FROM_DEFAULT = 1, 4, 5
 BOOLEAN, STRING, INT, LONG, DOUBLE = 1, 2, 3, 5, 6
 """Types of values."""
 ALTERATION_STEPS: Final = 100
+KAFKA_DEFAULTS: Final = {"cleanup.policy": "delete", "compression.type": "producer", "min.insync.replicas": "1"}
+"""Kafka's defaults of configs that logbroker does not have. Each topic here has these values, and many programs give
+them, so they are accepted; other values are refused."""
 _BUILT_IN: Final = TopicConfig()
 
 
@@ -155,6 +158,11 @@ def unknown_type(resource_type: int) -> InvalidRequestError:
 # --- alterations ---
 
 
+def without_kafka_defaults(configs: Mapping[str, str]) -> dict[str, str]:
+    """Return the configs without those of Kafka's that say what holds for each topic here."""
+    return {name: value for name, value in configs.items() if KAFKA_DEFAULTS.get(name) != value}
+
+
 class ConfigChange(NamedTuple):
     """The configs of a topic to set, and those to reset to their defaults."""
 
@@ -215,7 +223,10 @@ async def _alter(
         raise unknown_type(resource.resource_type)
     check_changeable(resource.resource_name)
     topic = topic_named(call, resource.resource_name)
-    change = change_of(resource)
+    wanted = change_of(resource)
+    change = ConfigChange(
+        without_kafka_defaults(wanted.set), [name for name in wanted.unset if name not in KAFKA_DEFAULTS]
+    )
     check_given(change.set)
     if change.set or change.unset:
         await call.node.engine.alter_topic(topic.id, set_configs=change.set, unset_configs=change.unset, plan=plan)

@@ -261,3 +261,38 @@ def is_running(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+FAILING_TESTS = """
+import pytest
+
+@pytest.fixture
+def broker(logbroker_broker):
+    return logbroker_broker
+
+def test_own(broker):
+    broker.kill()
+    broker.start()
+    assert False
+
+def test_shared(logbroker_session_broker):
+    assert False
+
+def test_good(logbroker_session_broker):
+    pass
+
+def test_without():
+    assert False
+"""
+
+
+def test_the_report_of_a_failed_test_shows_the_end_of_the_brokers_log(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(FAILING_TESTS)
+    options = ["--import-mode=importlib", "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "3 failed, 1 passed" in done.stdout
+    own, _, shared = done.stdout.partition("end of the log of logbroker_session_broker")
+    assert (own.count("end of the log of logbroker_broker"), own.count(" serves on ")) == (1, 2)
+    assert (shared.count("end of the log of"), shared.count(" serves on ")) == (0, 1)

@@ -196,7 +196,7 @@ def test_topics_are_created_and_deleted(broker: EmbeddedBroker, version: int) ->
     config = ct.CreateTopicsRequestCreatableTopicConfig
     assignment = ct.CreateTopicsRequestCreatableReplicaAssignment
     topics = [
-        new(name, configs=[config(name="retention.ms", value="1000")]),
+        new(name, configs=[config(name="retention.ms", value="1000"), config(name="cleanup.policy", value="delete")]),
         new("many", replication_factor=3),
         new("unknown-config", configs=[config(name="cleanup.policy", value="compact")]),
         new("__queue.internal"),

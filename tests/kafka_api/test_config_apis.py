@@ -12,6 +12,7 @@ from logbroker.client.sync import Admin
 from logbroker.config import BROKER_SETTINGS, TOPIC_CONFIGS
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.kafka_api.apis.table import TABLE
+from logbroker.kafka_api.config_resources import KAFKA_DEFAULTS
 from logbroker.kafka_wire.apis import ALTER_CONFIGS, CREATE_PARTITIONS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from logbroker.kafka_wire.codec import Api
 from logbroker.kafka_wire.messages import alter_configs as ac
@@ -202,6 +203,16 @@ def test_all_configs_are_replaced(broker: EmbeddedBroker, topic: str, banded: st
     assert overrides_of(broker, banded) == {"priority.bands": BANDS}
 
 
+def test_defaults_of_kafka_that_hold_for_each_topic_are_accepted(broker: EmbeddedBroker, topic: str) -> None:
+    for name, value in KAFKA_DEFAULTS.items():
+        assert incremental(broker, (TOPIC, topic, [(name, SET, value), ("retention.ms", SET, "1000")])) == [OK]
+        assert incremental(broker, (TOPIC, topic, [(name, DELETE, None)])) == [OK]
+        assert replace(broker, (TOPIC, topic, [(name, value), ("retention.ms", "1000")])) == [OK]
+        assert incremental(broker, (TOPIC, topic, [(name, SET, "2")])) == [INVALID_CONFIG]
+        assert replace(broker, (TOPIC, topic, [(name, "2")])) == [INVALID_CONFIG]
+        assert overrides_of(broker, topic) == {"retention.ms": "1000"}
+
+
 @pytest.mark.parametrize("validate_only", [False, True])
 def test_alterations_are_refused_one_by_one(
     broker: EmbeddedBroker, topic: str, banded: str, validate_only: bool
@@ -216,7 +227,7 @@ def test_alterations_are_refused_one_by_one(
     assert one(TOPIC, "no topic name!") == INVALID_TOPIC
     assert one(TOPIC, "__queue.g") == INVALID_TOPIC
     assert one(TOPIC, topic, "cleanup.policy", value="compact") == INVALID_CONFIG
-    assert one(TOPIC, topic, "cleanup.policy", DELETE, None) == INVALID_CONFIG
+    assert one(TOPIC, topic, "preallocate", DELETE, None) == INVALID_CONFIG
     assert one(TOPIC, topic, value="soon") == INVALID_CONFIG
     assert one(TOPIC, topic, value="") == INVALID_CONFIG
     assert one(TOPIC, topic, "max.message.bytes", value=str(1 << 24 | 1)) == INVALID_CONFIG

@@ -1,7 +1,8 @@
 """CreateTopics (key 19): creates topics durably, with configs under Kafka's names.
 
 There is one node, so a replication factor other than 1 (or -1, the default) is refused, and so are replicas elsewhere.
-Configs that logbroker does not have are refused (INVALID_CONFIG), not ignored. A name that comes twice is refused.
+Configs that logbroker does not have are refused (INVALID_CONFIG), not ignored, unless they say what holds for each topic
+here. A name that comes twice is refused.
 
 v2: adds the throttle time. v4: -1 partitions or replicas stand for the defaults. v5: flexible; adds the configs to the
 answer. v6: quotas on changes, of which there are none. v7: adds the topic ids.
@@ -23,7 +24,7 @@ from logbroker.kafka_api.call import (
     code_of,
     served,
 )
-from logbroker.kafka_api.config_resources import source_of
+from logbroker.kafka_api.config_resources import source_of, without_kafka_defaults
 from logbroker.kafka_wire.apis import CREATE_TOPICS
 from logbroker.kafka_wire.messages.create_topics import (
     CreateTopicsRequest,
@@ -78,7 +79,7 @@ async def _create(call: Call, topic: CreateTopicsRequestCreatableTopic, plan: To
         check_assignments(each.broker_ids for each in topic.assignments)
     elif topic.replication_factor not in (DEFAULT, 1):
         raise _ReplicationFactorError(f"there is one node, so a replication factor of {topic.replication_factor} fails")
-    configs = {each.name: each.value for each in topic.configs if each.value is not None}
+    configs = without_kafka_defaults({each.name: each.value for each in topic.configs if each.value is not None})
     check_given(configs)
     return await call.node.engine.create_topic(topic.name, partitions, configs, plan=plan)
 
