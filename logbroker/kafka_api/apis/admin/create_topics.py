@@ -1,8 +1,8 @@
 """CreateTopics (key 19): creates topics durably, with configs under Kafka's names.
 
 There is one node, so a replication factor other than 1 (or -1, the default) is refused, and so are replicas elsewhere.
-Configs that logbroker does not have are refused (INVALID_CONFIG), not ignored, unless they say what holds for each topic
-here. A name that comes twice is refused.
+Configs that logbroker does not have are refused (INVALID_CONFIG), not ignored, unless they say what holds for each
+topic here. A name that comes twice is refused.
 
 v2: adds the throttle time. v4: -1 partitions or replicas stand for the defaults. v5: flexible; adds the configs to the
 answer. v6: quotas on changes, of which there are none. v7: adds the topic ids.
