@@ -305,6 +305,10 @@ class WorkerConnection(Generic[D]):
         in_flight = self.in_flight
         may_grant = in_flight.buffer.grant_due or in_flight.sessions.held
         if settle is None and may_grant and (grant := in_flight.next_grant()) is not None:
+            if not grant.session_token:
+                # With a message that is sent in any case, small credits cost nothing.
+                grant.records = max(0, self._missing_credit())
+                self._credit += grant.records
             return queues_pb2.WorkerRequest(credit=grant)
         credit = self._take_credit()
         if settle is not None:
