@@ -97,6 +97,12 @@ def epochs_unknown_below(checkpoint: PartitionCheckpoint, epochs: Sequence[Epoch
     return [entry for entry in epochs[len(checkpoint.epochs) :] if entry.start_offset < checkpoint.recovery_point]
 
 
+def power_cut_may_have_taken_metadata(checkpoint: PartitionCheckpoint, content: bytes) -> bool:
+    """Return whether a power cut may explain that partition.metadata is missing or cannot be read: it is synced with
+    the first records. A start then writes it anew. `content` is what the file has, b"" if it is missing."""
+    return not checkpoint.recovery_point and not (content and is_of_this_boot(checkpoint))
+
+
 def encode_checkpoint(key: bytes, checkpoint: PartitionCheckpoint) -> list[Write]:
     """Return the rows of a checkpoint, under the key of its partition."""
     encode = msgspec.msgpack.encode
@@ -190,6 +196,11 @@ def segment_checkpoints(
         if not synced_position:
             rows[-1].first_crc = -1  # A crash may remove the batch, and another batch may replace it.
     return rows
+
+
+def is_of_this_boot(checkpoint: PartitionCheckpoint) -> bool:
+    """Return whether the computer has not stopped since the checkpoint; False if this is not known."""
+    return bool(checkpoint.boot_id) and checkpoint.boot_id == boot_id()
 
 
 @functools.cache

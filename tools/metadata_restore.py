@@ -19,8 +19,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +44,7 @@ from logbroker.group_runtime.group_store import GROUP_SCOPE, GROUPS_SCOPE, liste
 from logbroker.private_files import DIRECTORY_MODE, remove_directory
 from logbroker.queues.model.settings import GROUP_TYPE as QUEUE_GROUP
 from logbroker.queues.state.rows import HANDED_ROW, PRODUCER_ROW, SESSION_ROW
-from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories
+from logbroker.storage.data_dir import META_NAME, DataDir
 from logbroker.storage.files import RealFiles, read_regular, what_is_at
 from logbroker.storage.metadata.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write, is_missing
 from logbroker.storage.partition_checkpoint import (
@@ -53,6 +55,7 @@ from logbroker.storage.partition_checkpoint import (
     SegmentCheckpoint,
     decode_partition,
     epochs_unknown_below,
+    power_cut_may_have_taken_metadata,
 )
 from logbroker.storage.partition_files import (
     EPOCHS_NAME,
@@ -63,8 +66,9 @@ from logbroker.storage.partition_files import (
     decode_metadata,
     encode_epochs,
 )
+from logbroker.storage.removal import is_set_aside
 from logbroker.tools.metadata_backup import Backup, count_values, extract, free_path, utc_text
-from logbroker.tools.segments.locate import file_bytes, segments_in
+from logbroker.tools.segments.locate import file_bytes, has_partition_files, segments_in
 from logbroker.tools.segments.log_file import LogFile
 from logbroker.tools.segments.mend import give
 from logbroker.tools.segments.partition_checks import segment_faults
@@ -74,6 +78,8 @@ from logbroker.types import TopicId, is_topic_name
 _WORK_NAME: Final = "restoring"
 _LOCK_NAME: Final = "lock.mdb"
 _PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d*)", re.DOTALL)
+_MAX_NAMES: Final = 5
+"""The most partitions that one note names."""
 _KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 """The configs of a topic that is restored from its files only. Its own configs are unknown."""
 
@@ -239,7 +245,8 @@ class _Comparison:
         self._producer_keys = producer_keys
         self._now_ms = now_ms
         self._found: dict[str, dict[int, TopicId | None]] = {}
-        """The topic id that each partition.metadata states, by topic and partition number."""
+        """The topic id that each partition.metadata states, by topic and partition number; None if the file is missing
+        or damaged."""
         self._misplaced: dict[str, str] = {}
         """Directories that are ignored, because their names cannot be those of the partitions in them, and why."""
 
@@ -264,9 +271,9 @@ class _Comparison:
     def _look(self, topic_names: Mapping[TopicId, str]) -> None:
         """Find the partitions' directories. A directory that somebody has copied or renamed is not taken for a
         partition of a topic."""
-        for name in partition_directories(self._data_dir):
-            match = _PARTITION_NAME.fullmatch(name)
-            if match is None:
+        for name in sorted(os.listdir(self._data_dir)):
+            match, path = _PARTITION_NAME.fullmatch(name), self._data_dir / name
+            if match is None or is_set_aside(name) or not path.is_dir() or not has_partition_files(path):
                 continue
             topic_name, number, owner = match[1], int(match[2]), self._owner(name)
             owner_name = topic_name if owner is None else topic_names.get(owner.topic_id, topic_name)
@@ -305,36 +312,100 @@ class _Comparison:
             self._plan.writes += [(PRODUCERS, key, None) for key in producers]
             self._found[topic.name] = found  # It is adopted with the others.
             return
-        gone: list[int] = []
+        known = topic.partitions
+        highest = _highest(found, topic.id)
+        if highest >= known:
+            ends = [self._end_offset(topic, number) for number in range(known)]
+            topic = grown(topic, highest + 1, ends)
+            self._note(f"{topic.name}: has grown to {topic.partitions} partitions since the backup")
+            self._plan.writes.append((TOPICS, topic.id, encode_topic(topic)))
+        self._compare_partitions(topic, found, known)
+
+    def _adopt(self, name: str, found: dict[int, TopicId | None]) -> None:
+        """Recreate a topic that the backup does not know."""
+        owner = _likely_owner(found)
+        if owner is None:
+            for number in sorted(found):
+                self._note(f"{name}-{number}: belongs to no topic of the backup; its files stay, but are not served")
+            return
+        partitions = _highest(found, owner) + 1
+        topic = new_topic(name, owner, partitions, _KEEP_ALL, topic_config(_KEEP_ALL), self._now_ms)
+        self._note(
+            f"{name}: is not in the backup (newer, or deleted before it); it has {topic.partitions} partitions; "
+            "its configs (and bands) are lost, and set to keep all records"
+            + (
+                "; if it has grown, groups that read records of before may get those of a key out of order"
+                if topic.partitions > 1
+                else ""
+            )
+        )
+        self._plan.writes.append((TOPICS, owner, encode_topic(topic)))
+        self._compare_partitions(topic, found, known=0)
+
+    def _compare_partitions(self, topic: Topic, found: Mapping[int, TopicId | None], known: int) -> None:
+        """Compare each partition of a topic with its files. The backup has the first `known` partitions."""
+        missing: dict[int, PartitionCheckpoint | None] = {}
+        unnamed: list[int] = []
         for number in range(topic.partitions):
-            key = partition_row_key(topic.id, number)
-            value = self._rows.get(key)
-            checkpoint = decode_partition(key, value) if value is not None else None
+            checkpoint = self._stored(topic, number)
             if found.get(number, topic.id) not in (topic.id, None):
                 self._note_offline(topic, number, "the files are of another topic of this name; they stay as they are")
             elif number in found:
-                self._compare_partition(topic, number, checkpoint)
+                if number < known:
+                    self._compare_partition(topic, number, checkpoint)
+                else:
+                    self._begin_anew(topic, number)
+                    unnamed += [number] * (found[number] is None)
             elif why := self._misplaced.pop(f"{topic.name}-{number}", ""):
                 self._note_offline(topic, number, f"{why}; they stay as they are")
-            elif checkpoint is not None and checkpoint.recovery_point:
-                gone.append(number)
-        if gone:
-            self._plan.offline += [f"{topic.name}-{number}" for number in gone]
+            elif why := what_is_at(self._directory(topic, number), "directory"):
+                self._note_offline(topic, number, why)
+            else:
+                missing[number] = checkpoint
+        for number in found:
+            if number >= topic.partitions:
+                self._misplaced[f"{topic.name}-{number}"] = "its files are of another topic of this name"
+        if unnamed:
             self._note(
-                f"{topic.name}: the files of {len(gone)} of {topic.partitions} partitions are missing; these will be "
-                f"offline. If the topic was deleted since the backup, do so again: logbroker topic delete {topic.name}"
+                f"{topic.name}: {METADATA_NAME} of {len(unnamed)} of {topic.partitions} partitions is missing or "
+                f"damaged ({_names(topic, unnamed)}); the names of the directories say whose they are"
             )
-        later = sorted(number for number, owner in found.items() if number >= topic.partitions and owner == topic.id)
-        if later:
-            ends = [self._end_offset(topic, number) for number in range(topic.partitions)]
-            topic = grown(topic, later[-1] + 1, ends)
-            self._note(f"{topic.name}: has grown to {topic.partitions} partitions since the backup; they are kept")
-            self._plan.writes.append((TOPICS, topic.id, encode_topic(topic)))
-            self._begin_anew(topic, later)
+        if missing:
+            self._note_missing(topic, missing, is_deleted=not found)
+
+    def _stored(self, topic: Topic, number: int) -> PartitionCheckpoint | None:
+        key = partition_row_key(topic.id, number)
+        value = self._rows.get(key)
+        return decode_partition(key, value) if value is not None else None
+
+    def _note_missing(
+        self, topic: Topic, missing: Mapping[int, PartitionCheckpoint | None], *, is_deleted: bool
+    ) -> None:
+        """Add a note about partitions without files. The next start refuses those that had records at the backup, and
+        makes the others anew."""
+        offline = [f"{topic.name}-{number}" for number, known in missing.items() if known and known.recovery_point]
+        self._plan.offline += offline
+        empty = len(missing) - len(offline)
+        if not empty:
+            then = "these will be offline"
+        elif not offline:
+            then = "these will be empty, and their offsets begin at 0"
+        else:
+            then = f"{len(offline)} will be offline, {empty} will be empty, and their offsets begin at 0"
+        self._note(
+            f"{topic.name}: the files of {len(missing)} of {topic.partitions} partitions are missing "
+            f"({_names(topic, missing)}); {then}. "
+            + (
+                f"If the topic was deleted since the backup, do so again: logbroker topic delete {topic.name}"
+                if is_deleted
+                else "If they had records, put their files back before the next start"
+            )
+        )
 
     def _compare_partition(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint | None) -> None:
-        if self._directory(topic, number).is_symlink():
-            self._note_offline(topic, number, f"it is a symbolic link; {LINKED_ADVICE}")
+        self._check_place(
+            topic, number, checkpoint or PartitionCheckpoint(recovery_point=0, log_start_offset=0, segments=[])
+        )
         sizes = self._sizes(topic, number)
         if checkpoint is None:
             self._plan.unscanned_bytes += sum(sizes.values())
@@ -381,42 +452,35 @@ class _Comparison:
         checkpoint.epochs += epochs_unknown_below(checkpoint, epochs)
         return ""
 
-    def _adopt(self, name: str, partitions: dict[int, TopicId | None]) -> None:
-        """Recreate a topic that the backup does not know."""
-        owners = set(partitions.values())
-        (owner,) = owners if len(owners) == 1 else (None,)
-        if owner is None:
-            for number in sorted(partitions):
-                self._note(f"{name}-{number}: belongs to no topic of the backup; its files stay, but are not served")
-            return
-        topic = new_topic(name, owner, max(partitions) + 1, _KEEP_ALL, topic_config(_KEEP_ALL), self._now_ms)
-        self._note(
-            f"{name}: is not in the backup (newer, or deleted before it); its {topic.partitions} partitions are kept, "
-            "its configs (and bands) are lost, and set to keep all records"
-            + (
-                "; if it has grown, groups that read records of before may get those of a key out of order"
-                if topic.partitions > 1
-                else ""
-            )
+    def _begin_anew(self, topic: Topic, number: int) -> None:
+        """Write a row for a partition that the backup does not know. By this row, the next start scans the whole
+        log."""
+        sizes = self._sizes(topic, number)
+        checkpoint = PartitionCheckpoint(
+            recovery_point=0,
+            log_start_offset=0,
+            segments=[],
+            unsynced_bound_bytes=BrokerConfig().max_produce_bytes_in_flight + MAX_STORED_BATCH_BYTES,
+            history_unknown=True,
         )
-        self._plan.writes.append((TOPICS, owner, encode_topic(topic)))
-        self._begin_anew(topic, sorted(partitions))
+        if sizes:
+            checkpoint = _from_the_start(min(sizes), checkpoint)
+            self._store(topic, number, checkpoint)
+            self._plan.unscanned_bytes += sum(sizes.values())
+        self._check_place(topic, number, checkpoint)
 
-    def _begin_anew(self, topic: Topic, numbers: list[int]) -> None:
-        """Write rows for partitions that the backup does not know. By these rows, the next start scans their whole
-        logs."""
-        bound_bytes = BrokerConfig().max_produce_bytes_in_flight + MAX_STORED_BATCH_BYTES
-        for number in numbers:
-            if sizes := self._sizes(topic, number):
-                empty = PartitionCheckpoint(
-                    recovery_point=0,
-                    log_start_offset=0,
-                    segments=[],
-                    unsynced_bound_bytes=bound_bytes,
-                    history_unknown=True,
-                )
-                self._store(topic, number, _from_the_start(min(sizes), empty))
-                self._plan.unscanned_bytes += sum(sizes.values())
+    def _check_place(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint) -> None:
+        """Add a note if the next start refuses the partition because of its directory or its partition.metadata."""
+        directory = self._directory(topic, number)
+        if directory.is_symlink():
+            self._note_offline(topic, number, f"it is a symbolic link; {LINKED_ADVICE}")
+        path, content = directory / METADATA_NAME, b""
+        try:
+            content = read_regular(path)
+            decode_metadata(str(path), content)
+        except (CorruptLogError, OSError) as error:
+            if not power_cut_may_have_taken_metadata(checkpoint, content):
+                self._note_offline(topic, number, str(error))
 
     def _end_offset(self, topic: Topic, number: int) -> int:
         """Return the next offset of a partition, which the headers of its last segment show."""
@@ -456,6 +520,24 @@ class _Comparison:
 
     def _note(self, text: str) -> None:
         self._plan.notes.append(text)
+
+
+def _highest(found: Mapping[int, TopicId | None], topic_id: TopicId) -> int:
+    """Return the highest number of the directories that may be a topic's, -1 if there are none."""
+    return max((number for number, owner in found.items() if owner in (topic_id, None)), default=-1)
+
+
+def _likely_owner(found: Mapping[int, TopicId | None]) -> TopicId | None:
+    """Return the topic id that most directories of one name state; None if no id is stated more often than all
+    others."""
+    counts = Counter(owner for owner in found.values() if owner is not None).most_common(2)
+    is_clear = len(counts) == 1 or (len(counts) == 2 and counts[0][1] > counts[1][1])
+    return counts[0][0] if is_clear else None
+
+
+def _names(topic: Topic, numbers: Collection[int]) -> str:
+    names = [f"{topic.name}-{number}" for number in islice(numbers, _MAX_NAMES)]
+    return ", ".join([*names, *["..."] * (len(numbers) > _MAX_NAMES)])
 
 
 def _from_the_start(first: int, checkpoint: PartitionCheckpoint) -> PartitionCheckpoint:

@@ -33,6 +33,8 @@ from logbroker.storage.partition_checkpoint import (
     SegmentCheckpoint,
     boot_id,
     epochs_unknown_below,
+    is_of_this_boot,
+    power_cut_may_have_taken_metadata,
 )
 from logbroker.storage.partition_files import (
     EPOCHS_NAME,
@@ -129,7 +131,7 @@ class _Recovery:
         self._checkpoint = checkpoint or PartitionCheckpoint(recovery_point=0, log_start_offset=0, segments=[])
 
         self._rules = Continuity()
-        self._same_boot = bool(self._checkpoint.boot_id) and self._checkpoint.boot_id == boot_id()
+        self._same_boot = is_of_this_boot(self._checkpoint)
         self._history_known = checkpoint is not None and not checkpoint.history_unknown
         """Whether the run that stored the checkpoint was the last run. If True, bytes above the checkpoint may be
         unsynced, and a power cut may have taken them. If False, a later run may have synced them, so that their loss
@@ -223,10 +225,7 @@ class _Recovery:
         owner = owner_of(self._directory, self._topic_id)
         with reading(path):
             content = read_file(self._files, path) if METADATA_NAME in sizes else b""
-        if not self._checkpoint.recovery_point and not _can_be_read(path, content):
-            # Perhaps the file was never synced, and a power cut took it.
-            if content and self._same_boot:
-                decode_metadata(path, content)
+        if not _can_be_read(path, content) and power_cut_may_have_taken_metadata(self._checkpoint, content):
             write_file(self._files, path, encode_metadata(owner), sync=True)
             return
         if METADATA_NAME not in sizes:

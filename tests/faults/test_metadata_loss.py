@@ -99,10 +99,10 @@ def test_a_backup_of_a_running_broker_brings_all_back_that_has_happened_since(tm
     for note in (
         "kept: has grown to 4 partitions",
         "shortened-0: begins at offset",
-        "deleted: the files of 1 of 2 partitions are missing",
+        "deleted: the files of 2 of 2 partitions are missing (deleted-0, deleted-1); 1 will be offline",
         "made-anew: was deleted since the backup, and made anew",
-        "made-anew: is not in the backup (newer, or deleted before it); its 3 partitions",
-        "newer: is not in the backup (newer, or deleted before it); its 2 partitions",
+        "made-anew: is not in the backup (newer, or deleted before it); it has 3 partitions",
+        "newer: is not in the backup (newer, or deleted before it); it has 2 partitions",
     ):
         assert note in shown, shown
     done = json.loads(output_of("meta", "restore", "--data-dir", data_dir, backup, "--yes", "--json"))
@@ -166,6 +166,31 @@ def test_a_copy_of_a_topic_that_the_backup_does_not_know_is_not_chosen_by_chance
     with Served(data_dir) as broker:
         found = [topic.name for topic in broker.api.admin.ListTopics(pb.ListTopicsRequest()).topics]
         assert sorted(found) == ["made-anew", "newer"]
+
+
+def test_a_topic_is_found_again_if_a_power_cut_has_taken_files_that_were_not_synced(tmp_path: Path) -> None:
+    """The metadata of a partition is synced with its first record."""
+    data_dir, backup = in_directory(tmp_path), tmp_path / "one.backup"
+    with Served(data_dir) as broker:
+        broker.api.create("t", 1)
+        output_of("meta", "backup", "--data-dir", data_dir, backup)
+        broker.api.create("newer", 4)
+        alter(broker, "t", partitions=4)
+        for name in ("newer", "t"):
+            broker.api.produce_values(name, [b"a", b"b"], 2)
+    for name in ("newer", "t"):
+        metadata = data_dir / f"{name}-1" / "partition.metadata"
+        metadata.write_bytes(bytes(metadata.stat().st_size))
+        (data_dir / f"{name}-3" / "partition.metadata").write_bytes(b"")
+    shutil.rmtree(data_dir / "newer-0")
+    said = output_of("meta", "restore", "--data-dir", data_dir, backup, "--yes").decode()
+    assert "newer: partition.metadata of 2 of 4 partitions is missing or damaged (newer-1, newer-3)" in said
+    assert "t: partition.metadata of 2 of 4 partitions is missing or damaged (t-1, t-3)" in said
+    assert "newer: the files of 1 of 4 partitions are missing (newer-0); these will be empty" in said
+    with Served(data_dir) as broker:
+        for name in ("newer", "t"):
+            assert [broker.api.values(name, number) for number in range(4)] == [[], [], [b"a", b"b"], []]
+            assert broker.api.fetch(name, 4).status.reason == "UNKNOWN_PARTITION"
 
 
 def test_partitions_that_have_changed_places_are_named(tmp_path: Path) -> None:

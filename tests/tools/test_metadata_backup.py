@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -31,9 +31,10 @@ from logbroker.storage.partition_checkpoint import PartitionCheckpoint
 from logbroker.storage.partition_files import Owner, encode_metadata
 from logbroker.tools import metadata_backup
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
-from logbroker.tools.metadata_restore import extracted, plan_restore, restore
-from logbroker.types import new_topic_id
-from tests.tools.segment_files import BATCHES, RECORDS, StoppedPartition, batch_positions
+from logbroker.tools.metadata_restore import RestorePlan, extracted, plan_restore, restore
+from logbroker.tools.segments.metadata import checkpoint_key
+from logbroker.types import TopicId, new_topic_id
+from tests.tools.segment_files import BATCHES, RECORDS, StoppedPartition, batch_positions, flip_bit
 
 
 @pytest.fixture
@@ -170,8 +171,116 @@ def test_a_restore_says_of_a_newer_topic_that_its_growth_is_not_known(
         (directory / "partition.metadata").write_bytes(encode_metadata(Owner(topic_id, number)))
     with extracted(read_backup(Path(made.path)), stopped.data_dir) as store:
         (note,) = plan_restore(made, store, stopped.data_dir).notes
-    assert note.startswith(f"newer: is not in the backup (newer, or deleted before it); its {partitions} partitions")
+    assert note.startswith(f"newer: is not in the backup (newer, or deleted before it); it has {partitions} partitions")
     assert ("out of order" in note) == (partitions > 1)
+
+
+class Grown(NamedTuple):
+    """A topic of four partitions, of which the backup knows none (`newer`) or the first one (`flights`)."""
+
+    name: str
+    topic_id: TopicId
+    first_new: int
+
+    def plan(self, made: Backup, data_dir: Path) -> RestorePlan:
+        with extracted(read_backup(Path(made.path)), data_dir) as store:
+            return plan_restore(made, store, data_dir)
+
+    def partitions(self, plan: RestorePlan) -> int:
+        """Return the number of the topic's partitions that a plan stores."""
+        (row,) = (row for table, key, row in plan.writes if table == "topics" and key == self.topic_id and row)
+        return decode_topic(self.topic_id, row, TopicConfig())[0].partitions
+
+    def rows(self, plan: RestorePlan) -> set[int]:
+        """Return the numbers of the partitions that a plan stores rows of."""
+        keys = {checkpoint_key(self.topic_id, number): number for number in range(4)}
+        return {keys[key] for table, key, _ in plan.writes if table == "partitions" and key in keys}
+
+
+@pytest.fixture(params=["newer", "flights"])
+def grown(request: pytest.FixtureRequest, stopped: StoppedPartition) -> Grown:
+    is_known = request.param == "flights"
+    topic = Grown(request.param, stopped.disk.topic_id if is_known else new_topic_id(), int(is_known))
+    for number in range(topic.first_new, 4):
+        directory = stopped.data_dir / f"{topic.name}-{number}"
+        shutil.copytree(stopped.directory, directory)
+        (directory / "partition.metadata").write_bytes(encode_metadata(Owner(topic.topic_id, number)))
+    return topic
+
+
+def _zeroed(metadata: Path) -> None:
+    metadata.write_bytes(bytes(metadata.stat().st_size))
+
+
+@pytest.mark.parametrize(
+    "damage", [_zeroed, partial(flip_bit, bit=0), Path.unlink, partial(Path.write_bytes, data=b"")]
+)
+def test_a_partition_whose_metadata_cannot_be_read_is_taken_for_that_of_its_name(
+    stopped: StoppedPartition, made: Backup, grown: Grown, damage: Callable[[Path], object]
+) -> None:
+    for number in (2, 3):
+        damage(stopped.data_dir / f"{grown.name}-{number}" / "partition.metadata")
+    plan = grown.plan(made, stopped.data_dir)
+    assert grown.partitions(plan) == 4
+    assert grown.rows(plan) == {0, 1, 2, 3}
+    names = f"{grown.name}-2, {grown.name}-3"
+    assert f"{grown.name}: partition.metadata of 2 of 4 partitions is missing or damaged ({names})" in plan.notes[-1]
+    assert plan.offline == []
+
+
+def test_a_partition_whose_metadata_cannot_be_read_and_that_had_records_before_is_named_as_offline(
+    stopped: StoppedPartition, made: Backup, grown: Grown
+) -> None:
+    """Retention has removed its first segments since, so its metadata was synced, and no power cut explains this."""
+    directory = stopped.data_dir / f"{grown.name}-3"
+    (directory / f"{0:020d}.log").unlink()
+    _zeroed(directory / "partition.metadata")
+    plan = grown.plan(made, stopped.data_dir)
+    assert grown.partitions(plan) == 4
+    assert plan.offline == [f"{grown.name}-3"]
+    (note,) = (note for note in plan.notes if "offline" in note)
+    assert note.startswith(f"{grown.name}-3: will be offline: {directory}/partition.metadata: ")
+
+
+def test_a_partition_of_another_topic_is_named_and_does_not_hide_the_others(
+    stopped: StoppedPartition, made: Backup, grown: Grown
+) -> None:
+    """A flipped bit may also make another topic id, or another number."""
+    for number, owner in ((1, Owner(new_topic_id(), 1)), (2, Owner(grown.topic_id, 7)), (3, Owner(new_topic_id(), 3))):
+        (stopped.data_dir / f"{grown.name}-{number}" / "partition.metadata").write_bytes(encode_metadata(owner))
+    if grown.name == "newer":
+        # Most directories state one id.
+        for number in (4, 5):
+            shutil.copytree(stopped.directory, stopped.data_dir / f"newer-{number}")
+            owner = Owner(grown.topic_id, number)
+            (stopped.data_dir / f"newer-{number}" / "partition.metadata").write_bytes(encode_metadata(owner))
+        plan = grown.plan(made, stopped.data_dir)
+        assert grown.partitions(plan) == 6
+        assert plan.offline == ["newer-1", "newer-2", "newer-3"]
+    else:
+        plan = grown.plan(made, stopped.data_dir)
+        assert not [write for write in plan.writes if write[0] == "topics"]
+        for number in (1, 2, 3):
+            (note,) = (note for note in plan.notes if note.startswith(f"flights-{number}: its files are of "))
+            assert note.endswith("; its files stay, but are not served")
+
+
+def test_partitions_of_which_there_are_no_files_are_named(
+    stopped: StoppedPartition, made: Backup, grown: Grown
+) -> None:
+    """They may never have had a record, but the next start makes them anew in any case."""
+    numbers = range(grown.first_new, 3)
+    for number in numbers:
+        shutil.rmtree(stopped.data_dir / f"{grown.name}-{number}")
+    (stopped.data_dir / f"{grown.name}-2").mkdir()
+    plan = grown.plan(made, stopped.data_dir)
+    assert grown.partitions(plan) == 4
+    names = ", ".join(f"{grown.name}-{number}" for number in numbers)
+    assert (
+        f"{grown.name}: the files of {len(numbers)} of 4 partitions are missing ({names}); these will be empty, "
+        "and their offsets begin at 0. If they had records, put their files back before the next start"
+    ) in plan.notes
+    assert plan.offline == []
 
 
 def test_the_name_is_the_callers_or_tells_the_time(stopped: StoppedPartition, tmp_path: Path) -> None:
@@ -472,13 +581,33 @@ def _epochs(stopped: StoppedPartition) -> None:
     (stopped.directory / "leader-epoch-checkpoint").unlink()
 
 
+def _metadata(stopped: StoppedPartition) -> None:
+    flip_bit(stopped.directory / "partition.metadata", 0)
+
+
+def _name_of_metadata(stopped: StoppedPartition) -> None:
+    (stopped.directory / "partition.metadata").unlink()
+
+
 def _place(stopped: StoppedPartition) -> None:
     """Move the directory, and put a link in its place."""
     moved = stopped.directory.rename(stopped.data_dir.parent / "moved")
     stopped.directory.symlink_to(moved)
 
 
-@pytest.mark.parametrize("lose", [_last_batch, _last_segments, _all_segments, _directory, _epochs, _place])
+@pytest.mark.parametrize(
+    "lose",
+    [
+        _last_batch,
+        _last_segments,
+        _all_segments,
+        _directory,
+        _epochs,
+        _metadata,
+        _name_of_metadata,
+        _place,
+    ],
+)
 def test_a_restore_names_the_partitions_that_will_be_offline_and_asks(
     stopped: StoppedPartition,
     made: Backup,

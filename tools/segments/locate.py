@@ -125,7 +125,7 @@ def _partitions(path: Path) -> list[PartitionFiles]:
             raise InvalidRequestError(f"{path} is an index; name its {LOG_SUFFIX} file")
         os.stat(path)
         return [PartitionFiles(directory=path.parent, segments=(segment_file(path),), whole=False)]
-    if _has_partition_files(path):
+    if has_partition_files(path):
         return [_partition(path)]
     children = sorted((child for child in path.iterdir() if _is_partition(child)), key=_by_topic_and_number)
     if not children and not has_store(path):
@@ -140,11 +140,12 @@ def _is_partition(path: Path) -> bool:
         path.is_dir()
         and _PARTITION_NAME.fullmatch(path.name) is not None
         and not is_set_aside(path.name)
-        and _has_partition_files(path)
+        and has_partition_files(path)
     )
 
 
-def _has_partition_files(directory: Path) -> bool:
+def has_partition_files(directory: Path) -> bool:
+    """Return whether a directory has partition.metadata or a segment, or cannot be read."""
     try:
         return any(name == METADATA_NAME or base_offset_of(name) is not None for name in os.listdir(directory))
     except OSError:

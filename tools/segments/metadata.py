@@ -18,10 +18,10 @@ from logbroker.storage.partition_checkpoint import (
     PARTITIONS,
     PRODUCERS,
     PartitionCheckpoint,
-    boot_id,
     decode_checkpoint,
     decode_partition,
     decode_producers,
+    is_of_this_boot,
 )
 from logbroker.tools.segments.locate import PartitionFiles, has_store
 from logbroker.types import TopicId
@@ -111,7 +111,7 @@ class Knowledge(msgspec.Struct, kw_only=True):
     def power_cut(self) -> bool:
         """Whether the computer has restarted since the last checkpoint, and nothing else is known to have happened."""
         checkpoint = self.checkpoint
-        same_boot = checkpoint is not None and checkpoint.boot_id != "" and checkpoint.boot_id == boot_id()
+        same_boot = checkpoint is not None and is_of_this_boot(checkpoint)
         return checkpoint is not None and not same_boot and not checkpoint.history_unknown
 
 
