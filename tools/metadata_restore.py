@@ -43,7 +43,7 @@ from logbroker.errors.system import reason_of
 from logbroker.group_runtime.group_store import GROUP_SCOPE, GROUPS_SCOPE, listed_ids
 from logbroker.private_files import DIRECTORY_MODE, remove_directory
 from logbroker.queues.model.settings import GROUP_TYPE as QUEUE_GROUP
-from logbroker.queues.state.rows import HANDED_ROW, PRODUCER_ROW, SESSION_ROW
+from logbroker.queues.state.rows import HANDED_ROW, HEADER_ROW, PRODUCER_ROW, SESSION_ROW, decode_header
 from logbroker.storage.data_dir import META_NAME, DataDir
 from logbroker.storage.files import RealFiles, read_regular, what_is_at
 from logbroker.storage.metadata.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write, is_missing
@@ -73,7 +73,7 @@ from logbroker.tools.segments.log_file import LogFile
 from logbroker.tools.segments.mend import give
 from logbroker.tools.segments.partition_checks import segment_faults
 from logbroker.tools.segments.scan import LogScan
-from logbroker.types import TopicId, is_topic_name
+from logbroker.types import INTERNAL_PREFIX, TopicId, is_topic_name
 
 _WORK_NAME: Final = "restoring"
 _LOCK_NAME: Final = "lock.mdb"
@@ -153,13 +153,16 @@ def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
         # ids per millisecond. The broker also uses the file `issued-numbers`.
         next_id = max(int.from_bytes(row or b"", "big"), number_of_time(now_ms, PRODUCER_IDS_PER_MS_BITS))
         plan.writes += [(PRODUCERS, NEXT_ID_KEY, next_id.to_bytes(8, "big")), (BROKER, CLEAN_STOP, None)]
-        plan.writes += _forgotten(reader)
+        state = dict(reader.scan(STATE))
+        group_ids = _queue_group_ids(state)
+        plan.writes += _forgotten(state, group_ids)
         topics = [decode_topic(TopicId(key), value, TopicConfig()) for key, value in reader.scan(TOPICS)]
         rows = dict(reader.scan(PARTITIONS))
         producer_keys = [key for key, _ in reader.scan(PRODUCERS)]
     finally:
         reader.close()
-    _Comparison(plan, data_dir, rows, producer_keys, now_ms).run(topics)
+    group_topics = _topics_of(state, group_ids)
+    _Comparison(plan, data_dir, rows, producer_keys, group_topics, now_ms).run(topics)
     return plan
 
 
@@ -173,18 +176,27 @@ def _store_error(meta: Path) -> str:
     return ""
 
 
-def _forgotten(reader: MetadataReader) -> list[Write]:
+def _queue_group_ids(state: Mapping[bytes, bytes]) -> list[str]:
+    prefix = state_key(GROUPS_SCOPE, b"")
+    listed = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    return listed_ids(listed, QUEUE_GROUP)
+
+
+def _topics_of(state: Mapping[bytes, bytes], group_ids: Sequence[str]) -> dict[str, TopicId]:
+    """Return the ids of the topics of queue groups. Raises CorruptLogError."""
+    headers = {group_id: state.get(state_key(GROUP_SCOPE + group_id, HEADER_ROW)) for group_id in group_ids}
+    return {group_id: TopicId(decode_header(row).topic_id) for group_id, row in headers.items() if row is not None}
+
+
+def _forgotten(state: Mapping[bytes, bytes], group_ids: Sequence[str]) -> list[Write]:
     """Return writes that delete the rows from which queue groups must not continue, because their sequences, sessions
     and deliveries since the backup are unknown."""
-    rows = dict(reader.scan(STATE))
-    prefix = state_key(GROUPS_SCOPE, b"")
-    listed = {key.removeprefix(prefix): value for key, value in rows.items() if key.startswith(prefix)}
     forgotten = tuple(
         state_key(GROUP_SCOPE + group_id, kind)
-        for group_id in listed_ids(listed, QUEUE_GROUP)
+        for group_id in group_ids
         for kind in (PRODUCER_ROW, SESSION_ROW, HANDED_ROW)
     )
-    return [(STATE, key, None) for key in rows if key.startswith(forgotten)]
+    return [(STATE, key, None) for key in state if key.startswith(forgotten)]
 
 
 def restore(plan: RestorePlan, store: Path, data_dir: Path) -> Path | None:
@@ -237,22 +249,28 @@ class _Comparison:
         data_dir: Path,
         rows: Mapping[bytes, bytes],
         producer_keys: Sequence[bytes],
+        group_topics: Mapping[str, TopicId],
         now_ms: int,
     ) -> None:
+        """`group_topics`: the topic of each queue group in the backup."""
         self._plan = plan
         self._data_dir = data_dir
         self._rows = rows
         self._producer_keys = producer_keys
+        self._group_topics = group_topics
         self._now_ms = now_ms
         self._found: dict[str, dict[int, TopicId | None]] = {}
         """The topic id that each partition.metadata states, by topic and partition number; None if the file is missing
         or damaged."""
         self._misplaced: dict[str, str] = {}
         """Directories that are ignored, because their names cannot be those of the partitions in them, and why."""
+        self._kept: set[TopicId] = set()
+        """Topics of the backup that are not deleted."""
 
     def run(self, topics: list[tuple[Topic, bool]]) -> None:
         """Add all differences to the plan. Raises DataDirError if directories contradict each other."""
         self._look({topic.id: topic.name for topic, deleted in topics if not deleted})
+        self._kept = {topic.id for topic, deleted in topics if not deleted}
         # The next start finishes a deletion that was under way.
         going = {topic.id for topic, deleted in topics if deleted}
         for topic, deleted in topics:
@@ -306,6 +324,7 @@ class _Comparison:
         owners = set(found.values()) - {None}
         if owners and topic.id not in owners:
             self._note(f"{topic.name}: was deleted since the backup, and made anew")
+            self._kept.discard(topic.id)
             keys = (partition_row_key(topic.id, number) for number in range(topic.partitions))
             self._plan.writes += [(TOPICS, topic.id, None), *((PARTITIONS, key, None) for key in keys)]
             producers = (key for key in self._producer_keys if key.startswith(topic.id))
@@ -323,6 +342,15 @@ class _Comparison:
 
     def _adopt(self, name: str, found: dict[int, TopicId | None]) -> None:
         """Recreate a topic that the backup does not know."""
+        group_id = name.removeprefix(INTERNAL_PREFIX)
+        if group_id != name and self._group_topics.get(group_id) not in self._kept:
+            # The next start would delete the topic, because copies without a group are those of a deleted group.
+            self._note(
+                f"queue group {group_id}: is gone (created since the backup, or deleted before it); its copies of "
+                f"records that its topic no longer has stay in {_names(name, sorted(found))}, but are not served: move "
+                "them out of the data directory before you create the group again"
+            )
+            return
         owner = _likely_owner(found)
         if owner is None:
             for number in sorted(found):
@@ -331,7 +359,9 @@ class _Comparison:
         partitions = _highest(found, owner) + 1
         topic = new_topic(name, owner, partitions, _KEEP_ALL, topic_config(_KEEP_ALL), self._now_ms)
         self._note(
-            f"{name}: is not in the backup (newer, or deleted before it); it has {topic.partitions} partitions; "
+            f"{name}: is found again, with the copies that queue group {group_id} has made since the backup"
+            if group_id != name
+            else f"{name}: is not in the backup (newer, or deleted before it); it has {topic.partitions} partitions; "
             "its configs (and bands) are lost, and set to keep all records"
             + (
                 "; if it has grown, groups that read records of before may get those of a key out of order"
@@ -368,7 +398,7 @@ class _Comparison:
         if unnamed:
             self._note(
                 f"{topic.name}: {METADATA_NAME} of {len(unnamed)} of {topic.partitions} partitions is missing or "
-                f"damaged ({_names(topic, unnamed)}); the names of the directories say whose they are"
+                f"damaged ({_names(topic.name, unnamed)}); the names of the directories say whose they are"
             )
         if missing:
             self._note_missing(topic, missing, is_deleted=not found)
@@ -394,7 +424,7 @@ class _Comparison:
             then = f"{len(offline)} will be offline, {empty} will be empty, and their offsets begin at 0"
         self._note(
             f"{topic.name}: the files of {len(missing)} of {topic.partitions} partitions are missing "
-            f"({_names(topic, missing)}); {then}. "
+            f"({_names(topic.name, missing)}); {then}. "
             + (
                 f"If the topic was deleted since the backup, do so again: logbroker topic delete {topic.name}"
                 if is_deleted
@@ -535,8 +565,8 @@ def _likely_owner(found: Mapping[int, TopicId | None]) -> TopicId | None:
     return counts[0][0] if is_clear else None
 
 
-def _names(topic: Topic, numbers: Collection[int]) -> str:
-    names = [f"{topic.name}-{number}" for number in islice(numbers, _MAX_NAMES)]
+def _names(topic_name: str, numbers: Collection[int]) -> str:
+    names = [f"{topic_name}-{number}" for number in islice(numbers, _MAX_NAMES)]
     return ", ".join([*names, *["..."] * (len(numbers) > _MAX_NAMES)])
 
 

@@ -84,7 +84,8 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
 
     The current store is kept beside the new one. Partitions are not changed: the next start finds the records appended
     and the topics created since the backup. Before it changes anything, the command shows where the backup and the
-    files of the partitions differ. Committed offsets of groups go back to the state of the backup.
+    files of the partitions differ. Committed offsets of groups go back to the state of the backup. Groups created since
+    the backup are gone: create them again.
 
     The files must not be older than the backup: a partition that lacks bytes which were synced at the time of the
     backup is offline after the next start. The command names such partitions before it asks. It does not read the
