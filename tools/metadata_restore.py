@@ -462,7 +462,7 @@ class _Comparison:
 
     def _segment_fault(self, checkpoint: PartitionCheckpoint, sizes: Mapping[int, int]) -> str:
         """Return why the files are not those of the backup's log, "" if they may be."""
-        for base_offset, reason in segment_faults(checkpoint, sizes, live=False):
+        for base_offset, reason in segment_faults(checkpoint, sizes):
             return f"{base_offset:020d}.log: {reason}"
         return ""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ from logbroker.client.sync import Admin, Producer
 from logbroker.embedded_broker import embedded
 from logbroker.record.header import HEADER_BYTES
 from logbroker.storage.data_dir import DataDir
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint
 from logbroker.storage.segment import Segment
-from logbroker.tools.segments.findings import Severity
-from logbroker.tools.segments.locate import locate
+from logbroker.tools.segments.findings import PartitionReport, Severity
+from logbroker.tools.segments.locate import SegmentFile, locate, segments_in
+from logbroker.tools.segments.metadata import Metadata
 from logbroker.tools.segments.verify import verify
 from tests.storage.partition import NOW_MS, batch_of
 from tests.tools.segment_files import (
@@ -290,7 +294,10 @@ def test_an_index_cut_short_or_too_long_or_gone(stopped: StoppedPartition, suffi
     path = stopped.logs()[1].with_suffix(suffix)
     content = path.read_bytes()
     path.write_bytes(content[:-1])
-    assert str(path) in {finding.path for finding in wrong(report_of(stopped.data_dir))}
+    report = report_of(stopped.data_dir)
+    assert str(path) in {finding.path for finding in wrong(report)}
+    (note,) = (finding.message for finding in report.findings if finding.severity is Severity.NOTE)
+    assert f"`logbroker segment rebuild-index {path.with_suffix('.log')}` makes it anew" in note
     path.write_bytes(content + struct.pack(">iii", 1, 2**30, 2**30))
     assert str(path) in {finding.path for finding in wrong(report_of(stopped.data_dir))}
     path.write_bytes(content[::-1])
@@ -477,3 +484,78 @@ def test_a_directory_that_somebody_removes_beside_a_broker_is_damage(tmp_path: P
         [report] = verify(located, lambda _bytes: None)
         (tmp_path / "elsewhere").rename(data_dir / "t-0")
     assert not report.sound
+
+
+@pytest.fixture
+def running(stopped: StoppedPartition) -> Iterator[StoppedPartition]:
+    """A partition of a running broker, as far as its lock tells. Beside it is a directory of no topic, which is
+    verified first."""
+    shutil.copytree(stopped.directory, stopped.data_dir / "a-0")
+    held = DataDir.open(stopped.data_dir)
+    yield stopped
+    held.close()
+
+
+def _reports_after(change: Callable[[], object], data_dir: Path) -> list[PartitionReport]:
+    """Verify a data directory. Change it after the store has been opened and the first directory verified."""
+    reports = verify(locate([data_dir]), lambda _bytes: None)
+    next(reports)
+    change()
+    return list(reports)
+
+
+def test_a_directory_that_is_gone_beside_a_broker_is_told(running: StoppedPartition) -> None:
+    shutil.rmtree(running.directory)
+    (report,) = _reports_after(lambda: None, running.data_dir)
+    (finding,) = report.findings
+    assert finding.message.startswith("the directory is missing; it held offsets up to ")
+
+
+def test_a_directory_of_a_topic_that_is_made_or_deleted_beside_a_broker_is_not_missed(
+    running: StoppedPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = running.directory.rename(running.data_dir.parent / "away")
+    assert _reports_after(lambda: away.rename(running.directory), running.data_dir) == []
+
+    def delete() -> None:
+        """Delete the topic, whose files are gone a moment later, and its other rows after that."""
+        monkeypatch.setattr(Metadata, "has_topic", lambda _self, topic_id: topic_id != running.disk.topic_id)
+
+    running.directory.rename(away)
+    assert _reports_after(delete, running.data_dir) == []
+
+
+@pytest.mark.parametrize("index", [0, 1, -1])
+def test_a_segment_that_is_gone_beside_a_broker_is_told(running: StoppedPartition, index: int) -> None:
+    log = running.logs()[index]
+    log.unlink()
+    (report,) = _reports_after(lambda: None, running.data_dir)
+    assert any("the file is missing" in finding.message for finding in wrong(report) if finding.path == str(log))
+
+
+@pytest.mark.parametrize("count", [1, 2, None])
+def test_segments_that_retention_removes_beside_a_broker_are_not_missed(
+    running: StoppedPartition, count: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new log start is stored before a file is removed. `count` None: all records expire."""
+    logs = running.logs()
+
+    def expire(directory: Path) -> tuple[SegmentFile, ...]:
+        """Remove segments after the row was read, and before the files are listed."""
+        if directory == running.directory and (gone := running.logs()[:count] if running.logs() == logs else []):
+            checkpoint = msgspec.msgpack.decode(running.disk.stored or b"", type=PartitionCheckpoint)
+            if count is None:
+                checkpoint.log_start_offset = checkpoint.recovery_point
+                checkpoint.segments = [SegmentCheckpoint(checkpoint.recovery_point, 0, -1)]
+                (directory / f"{checkpoint.recovery_point:020d}.log").touch()
+            else:
+                checkpoint.log_start_offset = checkpoint.segments[count].base_offset
+            monkeypatch.setattr(Metadata, "checkpoint", lambda _self, _topic_id, _partition, **_: checkpoint)
+            for path in gone:
+                path.unlink()
+        return segments_in(directory)
+
+    monkeypatch.setattr("logbroker.tools.segments.verify.segments_in", expire)
+    (report,) = _reports_after(lambda: None, running.data_dir)
+    assert running.logs() != logs
+    assert wrong(report) == []

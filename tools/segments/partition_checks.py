@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 import msgspec
 
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint
 from logbroker.storage.partition_files import EpochStart, encode_epochs, epoch_beyond_end
 from logbroker.tools.segments.batch_checks import Fault
 
@@ -84,26 +84,25 @@ def unknown_epochs(
     return faults
 
 
-def segment_faults(
-    checkpoint: PartitionCheckpoint, file_bytes: Mapping[int, int], *, live: bool
-) -> list[tuple[int, str]]:
-    """Compare the sizes of segments with the sizes in the checkpoint. Return the base offset and the reason of each
-    fault.
-
-    On a running broker, retention may have removed segments since the checkpoint.
-    """
-    faults = []
+def needed_segments(checkpoint: PartitionCheckpoint) -> list[SegmentCheckpoint]:
+    """Return the segments of a checkpoint that hold records from the log start offset on."""
     known = checkpoint.segments
-    needed = [
+    return [
         entry
         for entry, after in zip_longest(known, known[1:])
         if after is None or after.base_offset > checkpoint.log_start_offset
     ]
-    lowest = min(file_bytes, default=0)
+
+
+def segment_faults(checkpoint: PartitionCheckpoint, file_bytes: Mapping[int, int]) -> list[tuple[int, str]]:
+    """Compare the sizes of segments with the sizes in the checkpoint. Return the base offset and the reason of each
+    fault."""
+    faults = []
+    needed = needed_segments(checkpoint)
     for entry in needed:
         size_bytes = file_bytes.get(entry.base_offset)
         if size_bytes is None:
-            if entry.size_bytes and not (live and entry.base_offset < lowest):
+            if entry.size_bytes:
                 faults.append((entry.base_offset, f"the file is missing; it had {entry.size_bytes} bytes"))
         elif size_bytes < entry.size_bytes:
             faults.append((entry.base_offset, f"it has {size_bytes} bytes, but had {entry.size_bytes} when synced"))

@@ -69,7 +69,7 @@ from logbroker.tools.segments.mend import (
     store_checkpoint,
 )
 from logbroker.tools.segments.metadata import Knowledge, checkpoint_key
-from logbroker.tools.segments.partition_checks import never_written
+from logbroker.tools.segments.partition_checks import needed_segments, never_written
 from logbroker.tools.segments.reading import Progress
 from logbroker.tools.segments.scan import MAX_FAULTS, LogScan
 from logbroker.types import topic_id_text
@@ -294,15 +294,7 @@ class _Surveyor:
 
     def _needed(self) -> list[SegmentCheckpoint]:
         """Return the segments that the metadata store knows, from the log start on."""
-        checkpoint = self._checkpoint
-        if checkpoint is None:
-            return []
-        entries = checkpoint.segments
-        return [
-            entry
-            for entry, after in itertools.zip_longest(entries, entries[1:])
-            if after is None or after.base_offset > checkpoint.log_start_offset
-        ]
+        return [] if self._checkpoint is None else needed_segments(self._checkpoint)
 
     def _segments(self, entries: list[SegmentCheckpoint]) -> Iterator[SegmentFile]:
         """Yield the log files that may be segments, in order, and report the others."""

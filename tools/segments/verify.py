@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from logbroker.errors import CorruptLogError, DataDirError
@@ -24,7 +25,14 @@ from logbroker.storage.partition_files import (
     owner_of,
 )
 from logbroker.tools.segments.findings import Finding, PartitionReport, Severity
-from logbroker.tools.segments.locate import Located, PartitionFiles, SegmentFile, file_bytes, segments_in
+from logbroker.tools.segments.locate import (
+    Located,
+    PartitionFiles,
+    SegmentFile,
+    file_bytes,
+    has_partition_files,
+    segments_in,
+)
 from logbroker.tools.segments.metadata import Knowledge, Metadata, is_held, knowledge_of, open_metadata
 from logbroker.tools.segments.partition_checks import (
     EpochRuns,
@@ -32,6 +40,7 @@ from logbroker.tools.segments.partition_checks import (
     gap_between,
     indexes_are_complete,
     is_torn_tail,
+    needed_segments,
     never_written,
     segment_faults,
     synced_bytes,
@@ -56,12 +65,13 @@ def verify(located: Located, progress: Progress, *, gaps_allowed: bool | None = 
             yield _unreadable(data_dir / META_NAME, trouble)
         try:
             for partition in members:
-                known = knowledge_of(partition, metadata, live=live, trouble=trouble)
-                report = _PartitionVerification(partition, known, progress, gaps_allowed).run()
+                look_up = partial(knowledge_of, partition, metadata, live=live, trouble=trouble)
+                known = look_up()
+                report = _PartitionVerification(partition, known, look_up, progress, gaps_allowed).run()
                 if not report.sound and _is_deleted_meanwhile(partition, known, metadata):
                     report.findings = [_deleted_meanwhile(partition)]
                 yield report
-            if metadata is not None and data_dir in located.data_dirs and not live:
+            if metadata is not None and data_dir in located.data_dirs:
                 yield from _missing(data_dir, metadata, {partition.directory for partition in members})
         finally:
             if metadata is not None:
@@ -94,14 +104,19 @@ def _missing(data_dir: Path, metadata: Metadata, verified: Container[Path]) -> I
             try:
                 checkpoint = metadata.checkpoint(topic_id, number)
                 held = f"it held offsets up to {checkpoint.recovery_point}" if checkpoint is not None else ""
+                report = None
                 if path.is_dir():
-                    if checkpoint is not None and checkpoint.recovery_point:
-                        yield _unreadable(path, f"the directory has no file of a partition; {held}")
+                    # A running broker may have made it since the directories were listed.
+                    if checkpoint is not None and checkpoint.recovery_point and not has_partition_files(path):
+                        report = _unreadable(path, f"the directory has no file of a partition; {held}")
                 elif os.path.lexists(path):
                     message = f"it is no directory, but {kind_name(os.lstat(path).st_mode)}"
-                    yield _unreadable(path, f"{message}; {held}" if held else message)
+                    report = _unreadable(path, f"{message}; {held}" if held else message)
                 elif checkpoint is not None and checkpoint.recovery_point:
-                    yield _unreadable(path, f"the directory is missing; {held}")
+                    report = _unreadable(path, f"the directory is missing; {held}")
+                # A broker says in the store that a topic is deleted before it removes the directories.
+                if report is not None and metadata.has_topic(topic_id):
+                    yield report
             except (CorruptLogError, DataDirError) as error:
                 yield _unreadable(path, error.message)
 
@@ -120,10 +135,17 @@ def _is_another(segment: SegmentFile, entry: SegmentCheckpoint) -> bool:
 
 class _PartitionVerification:
     def __init__(
-        self, partition: PartitionFiles, known: Knowledge, progress: Progress, gaps_allowed: bool | None
+        self,
+        partition: PartitionFiles,
+        known: Knowledge,
+        look_up: Callable[[], Knowledge],
+        progress: Progress,
+        gaps_allowed: bool | None,
     ) -> None:
+        """`look_up` returns what the metadata store knows at the time of the call. `known` is from before."""
         self._partition = partition
         self._known = known
+        self._look_up = look_up
         self._progress = progress
         self._gaps_allowed = known.may_have_gaps if gaps_allowed is None else gaps_allowed
         self._epochs = EpochRuns()
@@ -196,10 +218,14 @@ class _PartitionVerification:
         if checkpoint is None:
             return
         sizes = file_bytes(segments)
-        for base_offset, reason in segment_faults(checkpoint, sizes, live=self._known.live):
+        faults = segment_faults(checkpoint, sizes)
+        # A running broker stores the new log start before it removes a file.
+        later = self._look_up().checkpoint if faults and self._known.live else None
+        needed = {entry.base_offset for entry in needed_segments(later or checkpoint)}
+        for base_offset, reason in faults:
             path = f"{self._partition.directory}/{base_offset:020d}.log"
-            if base_offset not in sizes and os.path.lexists(path):
-                continue  # Something else is there, and the reader reports it.
+            if base_offset not in sizes and (os.path.lexists(path) or base_offset not in needed):
+                continue  # Something else is there, and the reader reports it; or retention has removed it.
             self._tell(Severity.ERROR, path, reason, sizes.get(base_offset))
 
     def _check_segment(self, segment: SegmentFile, leader_epoch: int) -> SegmentCheck:

@@ -158,6 +158,9 @@ class SegmentCheck:
             self._tell(Severity.NOTE, path, "there is no such file; the broker makes it anew when it opens the segment")
         for fault in faults:
             self._tell(Severity.ERROR, path, fault.reason, fault.position)
+        if faults:
+            command = f"`logbroker segment rebuild-index {self._segment.path}`"
+            self._tell(Severity.NOTE, path, f"no record is lost: with the broker stopped, {command} makes it anew")
         if loose:
             reason = f"{loose} entries are less exact than they could be; Kafka before 4.0 writes such entries"
             self._tell(Severity.NOTE, path, reason)
