@@ -177,7 +177,7 @@ def test_splits_outlive_the_broker() -> None:
 @pytest.mark.parametrize(
     ("wrong", "settings", "why"),
     [
-        (split(into=3), {}, "give 2 to 1,000"),
+        (split(into=1), {}, "give 2 to 1,000"),
         (split(into=MAX_SUB_LANES + 1), {}, "give 2 to 1,000"),
         (split(), {"ordering": Ordering.NONE}, "no lanes to split"),
         (Split(b"k", SecondKey(SplitBy.HEADER), 4, 0), {}, "needs the name of a header"),
