@@ -582,9 +582,9 @@ class QueueGroup:
         """
         self._context.check_serving()
         self.queue.alter(settings)
-        # If no topic is set, the next start of the broker uses the default name.
-        rows = self.redriving.turn_to(settings.dead_letter_topic or dead_letter_topic_of(self.group_id))
-        self.dead_lettering.topic.name = settings.dead_letter_topic or self.dead_lettering.topic.name
+        name = settings.dead_letter_topic or dead_letter_topic_of(self.group_id)
+        rows = self.redriving.turn_to(name)
+        self.dead_lettering.topic.name = name
         self.dead_lettering.topics_changed()
         self._context.touched()
         await self._commits.synced(None, rows)

@@ -144,11 +144,11 @@ class QueueGroupRegistry:
     ) -> tuple[QueueGroup, bool]:
         self._check_new_id(group_id)
         topic = self._engine.topic_by_id(topic_id)
-        settings = completed(settings, group_id, topic)
         found = self._groups.get(group_id)
         if found is not None and self._has_lost_topic(found):
             await self._end_with_topic(found)  # Its topic is deleted, and the group was to be deleted soon.
             found = None
+        settings = completed(settings, group_id, topic, None if found is None else found.latest_settings)
         if found is not None:
             if (found.queue.topic_id, found.queue.latest_settings) == (topic_id, settings):
                 return found, False
@@ -193,7 +193,8 @@ class QueueGroupRegistry:
         group = self.group(group_id)
         self._store.check_room(DiskUse.USES_RESERVE)
         topic = self._engine.topic_by_id(TopicId(group.queue.topic_id))
-        settings = completed(altered(group.queue.latest_settings, changes), group_id, topic)
+        present = group.queue.latest_settings
+        settings = completed(altered(present, changes), group_id, topic, present)
         room = await self._make_dead_letter_topic(settings, topic)
         await group.alter(settings)
         await group.dead_lettering.keep_room(room)
@@ -204,7 +205,7 @@ class QueueGroupRegistry:
         """Create the dead-letter topic if it does not exist. Return the size limit that the broker set on it, for this
         group or for another one; None: the broker set none."""
         room = await make_dead_letter_topic(settings, topic, self._engine)
-        if room is None and settings.dead_letter_topic:
+        if room is None and settings.uses_dead_letters:
             dead_topic_id = self._engine.topic(settings.dead_letter_topic).id
             rooms = (group.dead_lettering.room for group in self._groups.values())
             room = next((room for room in rooms if room is not None and room.topic_id == dead_topic_id), None)
@@ -388,11 +389,10 @@ class QueueGroupRegistry:
                 await self._engine.delete_topic(topic.id)
 
     def _takes_letters(self, topic: str, group_id: str) -> bool:
-        """Return whether a topic takes dead letters of an existing queue group, or has the default name for the dead
-        letters of `group_id`, which may be gone."""
+        """Return whether a topic is the dead-letter topic of an existing queue group, or has the default name for the
+        dead letters of `group_id`, which may be gone."""
         return topic == dead_letter_topic_of(group_id) or any(
-            group.dead_lettering.topic.name == topic and group.queue.latest_settings.uses_dead_letters
-            for group in self._groups.values()
+            group.latest_settings.dead_letter_topic == topic for group in self._groups.values()
         )
 
     def _load(self, group_id: str, rows: Mapping[bytes, bytes], group_epoch: int) -> QueueGroup:

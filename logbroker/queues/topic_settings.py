@@ -22,22 +22,31 @@ def dead_letter_topic_of(group_id: str) -> str:
 
 
 def altered(settings: QueueGroupSettings, changes: Mapping[str, Any]) -> QueueGroupSettings:
-    """Return settings with `changes` applied, by name. `dead_letter_topic` and `weights` are reset if the other
-    settings no longer use them."""
+    """Return settings with `changes` applied, by name. `weights` are reset if the other settings no longer use
+    them."""
     settings = msgspec.structs.replace(settings, **changes)
-    if not settings.uses_dead_letters and "dead_letter_topic" not in changes:
-        settings = msgspec.structs.replace(settings, dead_letter_topic="")
     if settings.priority is not Priority.WEIGHTED and "weights" not in changes:
         settings = msgspec.structs.replace(settings, weights={})
     return settings
 
 
-def completed(settings: QueueGroupSettings, group_id: str, topic: Topic) -> QueueGroupSettings:
-    """Return settings with the defaults that depend on the group and its topic filled in. Raises
-    InvalidRequestError."""
-    if settings.uses_dead_letters and not settings.dead_letter_topic:
-        settings = msgspec.structs.replace(settings, dead_letter_topic=dead_letter_topic_of(group_id))
+def completed(
+    settings: QueueGroupSettings, group_id: str, topic: Topic, present: QueueGroupSettings | None
+) -> QueueGroupSettings:
+    """Return settings with the defaults that depend on the group and its topic filled in. `present` is the settings of
+    the group, if it exists: it keeps its dead-letter topic. Raises InvalidRequestError."""
+    if not settings.dead_letter_topic:
+        # The letters of a group stay in sight while it makes no more of them.
+        kept = "" if present is None else present.dead_letter_topic
+        name = dead_letter_topic_of(group_id) if settings.uses_dead_letters else kept
+        settings = msgspec.structs.replace(settings, dead_letter_topic=name)
     settings.check()
+    is_new_name = present is None or settings.dead_letter_topic != present.dead_letter_topic
+    if settings.dead_letter_topic and is_new_name and not settings.uses_dead_letters:
+        raise InvalidRequestError(
+            f"a dead_letter_topic is of no use with on_exhausted {settings.on_exhausted.value} and on_undecodable"
+            f" {settings.on_undecodable.value}: set dead-letter"
+        )
     settings = with_weights(settings, topic)
     if settings.dead_letter_topic.startswith(INTERNAL_PREFIX):
         raise InvalidRequestError(f"topics named {INTERNAL_PREFIX}... belong to queue groups: name another")
@@ -53,15 +62,15 @@ def completed(settings: QueueGroupSettings, group_id: str, topic: Topic) -> Queu
 async def make_dead_letter_topic(
     settings: QueueGroupSettings, topic: Topic, engine: LogEngine
 ) -> LetterSizeLimit | None:
-    """Create the dead-letter topic of a group on `topic` if the settings name one that does not exist. Return the
+    """Create the dead-letter topic of a group on `topic` if the settings use one that does not exist. Return the
     topic's size limit if it looks like one that the broker set; else None.
 
     Raises InvalidRequestError if the dead-letter topic has bands with partitions of their own, or the error that
     prevents creating a topic.
     """
-    name = settings.dead_letter_topic
-    if not name:
+    if not settings.uses_dead_letters:
         return None
+    name = settings.dead_letter_topic
     with suppress(TopicExistsError):
         await engine.create_topic(name, topic.partitions, configs_for(topic))
     dead_topic = engine.topic(name)

@@ -155,6 +155,7 @@ def test_describe_says_how_long_dead_letters_are_kept(queue: Queue, topic: str, 
             f"{name}.dead-letters", set_configs={"retention.ms": "86400000", "retention.bytes": "1048576"}
         )
         text = " ".join(queue("describe", name).split())
+        assert f"dead-letter topic {name}.dead-letters dead letters are kept for" in text
         assert "for 1.0 d, up to 1.0 MiB a partition, sent back or not; then retention removes them" in text
         admin.delete_topic(f"{name}.dead-letters")
     assert kept not in queue("describe", name)

@@ -143,6 +143,17 @@ async def test_three_hops_and_back_again(tmp_path: Path, settings: dict[str, Any
         assert first(again)[:4] == ["t", "0", "1", "a"]
 
 
+async def test_the_letters_of_a_group_that_parks_now_keep_their_first_origin(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic("t")
+        await opened.append((b"k", b"v"))
+        await fail(await group_on(opened, "a", "t", dead_letter_topic="all-letters"))
+        await opened.groups.alter("a", {"on_exhausted": OnExhausted.PARK})
+        await fail(await group_on(opened, "b", "all-letters"))
+        [letter] = await letters(opened, "b")
+        assert (latest(letter), first(letter)) == (["all-letters", "0", "0", "b"], ["t", "0", "0", "a", "2"])
+
+
 async def test_what_is_redriven_and_fails_again_tells_its_first_origin_also_after_a_start(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         await opened.topic("t")

@@ -169,7 +169,7 @@ async def test_settings_change_while_workers_stay(tmp_path: Path) -> None:
         assert opened.groups.group("g").queue.settings.ordering is Ordering.KEY
 
 
-async def test_a_dead_letter_topic_comes_and_goes_with_the_settings(tmp_path: Path) -> None:
+async def test_a_dead_letter_topic_is_made_when_the_settings_use_it(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         await opened.topic(partitions=3)
         group = await opened.group(backoff_initial_seconds=0.0)
@@ -183,7 +183,10 @@ async def test_a_dead_letter_topic_comes_and_goes_with_the_settings(tmp_path: Pa
         await nack(link, receipt)
         await until(lambda: group.dead_lettering.sent == 1)
         await opened.groups.alter("g", {"on_exhausted": OnExhausted.BLOCK})
-        assert group.queue.settings.dead_letter_topic == ""
+        assert group.queue.settings.dead_letter_topic == "g.dead-letters", "its letters stay in sight"
+        await opened.engine.delete_topic(letters.id)
+        await opened.groups.alter("g", {"max_attempts": 2})
+        assert "g.dead-letters" not in [topic.name for topic in opened.engine.topics()]
 
 
 async def test_a_group_begins_again_elsewhere(tmp_path: Path) -> None:

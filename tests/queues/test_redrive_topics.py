@@ -9,13 +9,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.engine import StateEvent
+from logbroker.errors import InvalidRequestError
 from logbroker.queues.dead_letters.redrive import RedriveOutcome
 from logbroker.queues.group import QueueGroup
-from logbroker.queues.model.settings import OnExhausted
+from logbroker.queues.model.settings import OnExhausted, QueueGroupSettings
 from logbroker.queues.model.starts import StartAt
 from logbroker.queues.registry import QueueGroupRegistry
 from logbroker.queues.state.rows import PROGRESS_ROW
@@ -140,17 +142,51 @@ async def test_letters_of_a_deleted_group_of_the_name_stay(
             assert await redrive(group) == ALL
 
 
-async def test_a_group_without_dead_letters_skips_those_of_a_deleted_group_after_a_start(tmp_path: Path) -> None:
-    """After a start without the setting, the default name stands for the dead-letter topic."""
+@pytest.mark.parametrize("meanwhile", [OnExhausted.PARK, OnExhausted.BLOCK])
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_group_keeps_its_dead_letter_topic_while_it_makes_no_letters(
+    tmp_path: Path, meanwhile: OnExhausted, restart: bool
+) -> None:
+    """The letters of a deleted group lie in the topic with the default name."""
+
+    async def go_on(opened: Shell) -> None:
+        group = opened.groups.group("g")
+        assert (await group.redrive(KEYS[2], 1000)).records == 1
+        link = await group.connect(hello("doing"))
+        await ack_all(link, *[receipt for receipt, _ in await take(link, 1)])
+        await link.goodbye()
+        await alter(opened, on_exhausted=OnExhausted.DEAD_LETTER)
+        assert group.settings.dead_letter_topic == "own"
+        assert (await group.redrive(None, 1000, dry_run=True)).records == len(KEYS) - 1
+        await fail(opened, group, 10)
+        assert (await group.redrive(None, 1000, dry_run=True)).records == 2 * len(KEYS) - 1
+
     async with shell(tmp_path) as opened:
         await opened.topic()
         await fail(opened, await group_of(opened), 0)
         await opened.groups.delete("g")
-        await group_of(opened, start=StartAt(latest=True), dead_letter_topic="other")
-        await alter(opened, on_exhausted=OnExhausted.PARK)
+        group = await group_of(opened, start=StartAt(latest=True), dead_letter_topic="own")
+        await fail(opened, group, 5)
+        await alter(opened, on_exhausted=meanwhile)
+        if not restart:
+            await go_on(opened)
+    if restart:
+        async with shell(tmp_path) as opened:
+            await go_on(opened)
+
+
+async def test_the_kept_dead_letter_topic_does_not_make_the_settings_other_ones(tmp_path: Path) -> None:
+    parking = QueueGroupSettings(on_exhausted=OnExhausted.PARK)
     async with shell(tmp_path) as opened:
-        await alter(opened, on_exhausted=OnExhausted.DEAD_LETTER)
-        assert await redrive(opened.groups.group("g")) == NOTHING
+        topic = await opened.topic()
+        await opened.groups.create("g", topic, msgspec.structs.replace(parking, max_attempts=3), StartAt())
+        await alter(opened, on_exhausted=OnExhausted.DEAD_LETTER, dead_letter_topic="own")
+        await alter(opened, on_exhausted=OnExhausted.PARK, max_attempts=parking.max_attempts)
+        group, is_new = await opened.groups.create("g", topic, parking, StartAt())
+        assert not is_new
+        await opened.groups.create("g", topic, group.latest_settings, StartAt())
+        with pytest.raises(InvalidRequestError, match="a dead_letter_topic is of no use"):
+            await alter(opened, dead_letter_topic="another")
 
 
 async def test_a_topic_that_was_made_again_begins_anew_and_the_rows_of_the_old_one_go(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ from logbroker.queues.state.failures import Failure, backoff_seconds
         {"ordering": Ordering.NONE, "key_header": "customer"},
         {"key_header": "h" * 256},
         {"on_exhausted": OnExhausted.DEAD_LETTER},
-        {"dead_letter_topic": "dead"},
         {"ordering": Ordering.SINGLE, "priority": Priority.STRICT},
         {"priority": Priority.AGEING, "age_seconds": 0.0},
         {"priority": Priority.AGEING, "age_seconds": float("nan")},

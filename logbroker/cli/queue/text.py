@@ -104,11 +104,12 @@ def settings_rows(settings: QueueSettings, letters_kept: str) -> Iterator[tuple[
     )
     backoff = f"{first}, times {settings.backoff_factor:g}, up to {longest}, jitter {settings.backoff_jitter:g}"
     yield "backoff", backoff
-    to = f" to {settings.dead_letter_topic}" if settings.dead_letter_topic else ""
-    yield "when exhausted", f"{settings.on_exhausted}{to}"
+    yield "when exhausted", f"{settings.on_exhausted}"
+    yield "undecodable batches", f"{settings.on_undecodable}"
+    if settings.dead_letter_topic:
+        yield "dead-letter topic", settings.dead_letter_topic
     if letters_kept:
         yield "dead letters are kept", letters_kept
-    yield "undecodable batches", f"{settings.on_undecodable}"
     yield "grace", seconds_text(settings.grace_seconds or 0)
     yield "alarm: share of a lane", f"over {settings.alarm_share:.0%} of the waiting records, and over 512"
     yield "alarm: age of waiting records", f"over {seconds_text(settings.alarm_age_seconds or 0)}"

@@ -103,7 +103,7 @@ class DeadLetterTopic:
         self._engine = engine
         self.takes_letters = takes_letters
         self.name = name
-        """Name that was set last. When the setting is reset, letters that are under way still go to this topic."""
+        """Name that was set last, or the default one."""
         self._next = 0
 
     def get(self) -> Topic:

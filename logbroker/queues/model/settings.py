@@ -140,7 +140,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_topic: Annotated[
         str,
         Setting(
-            "Topic for dead letters. The broker creates it if it does not exist, with unlimited retention.",
+            "Topic for dead letters. The broker creates it if it does not exist, with unlimited retention. A group that"
+            " no longer dead-letters keeps the name for the letters that are there, and for a return.",
             "a topic name",
             default="GROUP.dead-letters if dead-letter is set, else none",
         ),
@@ -294,13 +295,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if len(self.key_header.encode()) > MAX_KEY_HEADER_BYTES:
             raise InvalidRequestError(f"key_header has over {MAX_KEY_HEADER_BYTES} bytes: name a shorter header")
-        if self.uses_dead_letters != bool(self.dead_letter_topic):
-            raise InvalidRequestError(
-                "dead-letter, as on_exhausted or on_undecodable, needs a dead_letter_topic"
-                if not self.dead_letter_topic
-                else f"a dead_letter_topic is of no use with on_exhausted {self.on_exhausted.value} and on_undecodable"
-                f" {self.on_undecodable.value}: set dead-letter"
-            )
+        if self.uses_dead_letters and not self.dead_letter_topic:
+            raise InvalidRequestError("dead-letter, as on_exhausted or on_undecodable, needs a dead_letter_topic")
         if self.split_by:
             SecondKey.parse(self.split_by).check(self.ordering.value, self.key_header)
         self._check_priority()
