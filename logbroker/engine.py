@@ -344,6 +344,12 @@ class LogEngine(ReadableLog, Protocol):
         now, or the deleted topic as it was."""
         ...
 
+    def on_growth(self, check: Callable[[Topic], None]) -> None:
+        """Call `check` on the event loop before a topic gets more partitions, or a plan notes it. An error that `check`
+        raises refuses the growth. The last call comes while the topic is not pinned, so a pinned topic for which
+        `check` would raise an error does not grow any more."""
+        ...
+
     async def create_topic(
         self, name: str, partitions: int | None, overrides: Mapping[str, str], *, plan: TopicPlan | None = None
     ) -> Topic:

@@ -174,7 +174,7 @@ def alter(
 
     Adding partitions begins a new generation of the topic: producers route by the new number of partitions, so a key
     may move to another partition. Groups finish the records of the earlier generation first; `logbroker group describe`
-    shows the progress of a group.
+    shows the progress of a group. A topic that a queue group with ordering single reads cannot get more partitions.
 
     \b
     Examples:

@@ -300,9 +300,10 @@ class StaleGenerationError(LogbrokerError):
 
 
 class FixedTopicError(LogbrokerError):
-    """The bands of a topic cannot change, nor can the number of partitions of a topic that has bands.
+    """The bands of a topic cannot change, nor can the number of partitions of a topic that has bands, or that a queue
+    group with ordering single reads.
 
-    Create another topic, and move the records there.
+    Create another topic, and move the records there. Or give the queue group another ordering first.
     """
 
     code = Code.FAILED_PRECONDITION

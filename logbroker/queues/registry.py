@@ -17,6 +17,7 @@ from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
 from logbroker.engine import DiskUse, LogEngine, StateEvent, StateStore, Topic
 from logbroker.errors import (
+    FixedTopicError,
     GroupExistsError,
     LogbrokerError,
     OverloadedError,
@@ -32,7 +33,7 @@ from logbroker.queues.group import NUMBERS, QueueGroup
 from logbroker.queues.machine.leases import end_of_epoch
 from logbroker.queues.machine.load import load_queue
 from logbroker.queues.machine.queue import Queue
-from logbroker.queues.model.settings import GROUP_TYPE, QueueGroupSettings
+from logbroker.queues.model.settings import GROUP_TYPE, Ordering, QueueGroupSettings
 from logbroker.queues.model.starts import StartAt
 from logbroker.queues.priority.group_bands import bands_of
 from logbroker.queues.records.batch_cache import BatchCache
@@ -42,7 +43,13 @@ from logbroker.queues.scan.index_cache.files import remove_strays
 from logbroker.queues.scan.rests import Rests
 from logbroker.queues.scan.spill import SpillFile
 from logbroker.queues.state.rows import HEADER_ROW, decode_header
-from logbroker.queues.topic_settings import altered, completed, dead_letter_topic_of, make_dead_letter_topic
+from logbroker.queues.topic_settings import (
+    altered,
+    check_ordering,
+    completed,
+    dead_letter_topic_of,
+    make_dead_letter_topic,
+)
 from logbroker.types import INTERNAL_PREFIX, TopicId
 
 INDEX_DIRECTORY: Final = index_files.DIRECTORY
@@ -179,10 +186,11 @@ class QueueGroupRegistry:
             )
             for partition, offset in offsets.items():
                 queue.open_partition(partition, _begun_at(start, offset))
-            group = self._group(group_id, queue, letters, is_stored=False)
-            await group.start(is_new=True)
-            await group.dead_lettering.keep_room(room)
-            self._groups[group_id] = group
+            async with self._ordering_kept(settings, topic_id, None):
+                group = self._group(group_id, queue, letters, is_stored=False)
+                await group.start(is_new=True)
+                await group.dead_lettering.keep_room(room)
+                self._groups[group_id] = group
         finally:
             self._begun.discard(group_id)
         self._tell(group)  # The topic may have been deleted or changed during the creation.
@@ -196,10 +204,27 @@ class QueueGroupRegistry:
         present = group.queue.latest_settings
         settings = completed(altered(present, changes), group_id, topic, present)
         room = await self._make_dead_letter_topic(settings, topic)
-        await group.alter(settings)
+        async with self._ordering_kept(settings, topic.id, present):
+            await group.alter(settings)
         await group.dead_lettering.keep_room(room)
         self._tell(group)
         return group
+
+    @asynccontextmanager
+    async def _ordering_kept(
+        self, settings: QueueGroupSettings, topic_id: TopicId, present: QueueGroupSettings | None
+    ) -> AsyncIterator[None]:
+        """Keep the topic from growing until a group has an ordering that does not allow it. The block must not change
+        topics. Raises InvalidRequestError if the topic has grown, or UnknownTopicError."""
+        if settings.ordering is not Ordering.SINGLE:
+            yield
+            return
+        topic = await self._engine.pin(topic_id)
+        try:
+            check_ordering(settings, topic, present)
+            yield
+        finally:
+            self._engine.unpin(topic_id)
 
     async def _make_dead_letter_topic(self, settings: QueueGroupSettings, topic: Topic) -> LetterSizeLimit | None:
         """Create the dead-letter topic if it does not exist. Return the size limit that the broker set on it, for this
@@ -290,6 +315,18 @@ class QueueGroupRegistry:
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
+    def _check_growth(self, topic: Topic) -> None:
+        """Raise FixedTopicError if a group needs the topic to have one partition. A new ordering that still waits for
+        deliveries in flight is not stored yet, so the one before counts, too."""
+        for group in self._groups.values():
+            orderings = group.settings.ordering, group.latest_settings.ordering
+            if group.topic_id == topic.id and Ordering.SINGLE in orderings:
+                raise FixedTopicError(
+                    f"topic {topic.name} cannot get more partitions while queue group {group.group_id} reads it with"
+                    f" ordering single: let the group order by key (`logbroker queue alter {group.group_id} --ordering"
+                    " key`) or delete it first"
+                )
+
     def _on_topic_changed(self, topic: Topic) -> None:
         """Note a changed topic. Changes that come together are passed to the groups together."""
         if not self._changed_topics and not self._frozen:
@@ -355,6 +392,7 @@ class QueueGroupRegistry:
         """Load the stored groups. State about records beyond the ends of the logs, which a crash may have cut off, is
         dropped. Raises CorruptLogError."""
         self._engine.on_topics_changed(self._on_topic_changed)
+        self._engine.on_growth(self._check_growth)
         stored: dict[str, Mapping[bytes, bytes]] = {}
         self._next_epoch = self._engine.numbers.first
         for group_id in await stored_group_ids(self._store, GROUP_TYPE):
@@ -412,6 +450,14 @@ class QueueGroupRegistry:
         group.dead_lettering.load(rows)
         group.redriving.load(rows)
         group.hold.copies.load(rows)
+        topic = self._engine.topic_by_id(group.topic_id)
+        if group.settings.ordering is Ordering.SINGLE and topic.partitions > 1:
+            # The metadata were restored, and are from before a growth.
+            _log.warning(
+                "queue group %s has ordering single, but its topic %s has %d partitions: records of different"
+                " partitions are delivered in any order",
+                *(group_id, topic.name, topic.partitions),
+            )
         return group
 
     def _log_ends(self, topic: Topic) -> dict[int, int]:

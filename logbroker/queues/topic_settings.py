@@ -34,7 +34,8 @@ def completed(
     settings: QueueGroupSettings, group_id: str, topic: Topic, present: QueueGroupSettings | None
 ) -> QueueGroupSettings:
     """Return settings with the defaults that depend on the group and its topic filled in. `present` is the settings of
-    the group, if it exists: it keeps its dead-letter topic. Raises InvalidRequestError."""
+    the group, if it exists: what they have already is not refused, so that the other settings can change. Raises
+    InvalidRequestError."""
     if not settings.dead_letter_topic:
         # The letters of a group stay in sight while it makes no more of them.
         kept = "" if present is None else present.dead_letter_topic
@@ -52,11 +53,17 @@ def completed(
         raise InvalidRequestError(f"topics named {INTERNAL_PREFIX}... belong to queue groups: name another")
     if settings.dead_letter_topic == topic.name:
         raise InvalidRequestError("the dead_letter_topic is the queue group's own topic: name another")
-    if settings.ordering is Ordering.SINGLE and topic.partitions > 1:
+    check_ordering(settings, topic, present)
+    return settings
+
+
+def check_ordering(settings: QueueGroupSettings, topic: Topic, present: QueueGroupSettings | None) -> None:
+    """Raise InvalidRequestError if the topic has too many partitions for the ordering, and the ordering is new."""
+    is_new = present is None or settings.ordering is not present.ordering
+    if settings.ordering is Ordering.SINGLE and is_new and topic.partitions > 1:
         raise InvalidRequestError(
             f"ordering single needs a topic with one partition; {topic.name} has {topic.partitions}: order by key"
         )
-    return settings
 
 
 async def make_dead_letter_topic(

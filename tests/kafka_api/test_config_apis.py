@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import logbroker
-from logbroker.client.sync import Admin
+from logbroker.client.sync import Admin, QueueAdmin, QueueSettings
 from logbroker.config import BROKER_SETTINGS, TOPIC_CONFIGS
 from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.errors import FixedTopicError
 from logbroker.kafka_api.apis.table import TABLE
 from logbroker.kafka_api.config_resources import KAFKA_DEFAULTS
 from logbroker.kafka_wire.apis import ALTER_CONFIGS, CREATE_PARTITIONS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
@@ -326,6 +327,12 @@ def test_growth_is_refused_topic_by_topic(broker: EmbeddedBroker, topic: str, ba
     assert one(topic, 4, []) == INVALID_ASSIGNMENT
     assert one(topic, 4, [[1], [1]]) == INVALID_ASSIGNMENT
     assert one(banded, 5) == POLICY_VIOLATION
+    with QueueAdmin(broker.address) as queues, Admin(broker.address) as admin:
+        ordered = admin.create_topic(f"{topic}-ordered", partitions=1).name
+        queues.create_queue(ordered, ordered, QueueSettings(ordering="single"))
+        assert one(ordered, 2) == POLICY_VIOLATION
+        with pytest.raises(FixedTopicError, match=f"queue group {ordered}"):
+            admin.alter_topic(ordered, partitions=2)
     assert grow(broker, (topic, 4, None), (topic, 5, None), ("missing", 2, None), validate_only=validate_only) == [
         INVALID_REQUEST,
         UNKNOWN_TOPIC,

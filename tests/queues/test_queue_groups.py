@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logbroker.broker.broker import open_broker
+from logbroker.broker.local_engine.lifetime import open_engine
+from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.offsets import TopicCommit
-from logbroker.engine import StateEvent
+from logbroker.engine import StateEvent, TopicPlan
 from logbroker.errors import (
     BrokerUnavailableError,
+    FixedTopicError,
     GroupExistsError,
     InvalidGroupIdError,
     InvalidRequestError,
@@ -167,6 +172,71 @@ async def test_settings_change_while_workers_stay(tmp_path: Path) -> None:
             await opened.groups.alter("g", {"lease_seconds": 0})
     async with shell(tmp_path) as opened:
         assert opened.groups.group("g").queue.settings.ordering is Ordering.KEY
+
+
+async def test_a_topic_does_not_grow_under_a_group_with_one_lane(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        topic = await opened.topic()
+        group = await opened.group(ordering=Ordering.SINGLE)
+        for plan in (None, TopicPlan()):
+            with pytest.raises(FixedTopicError, match="queue group g .* --ordering key"):
+                await opened.engine.alter_topic(topic.id, partitions=2, set_configs={"retention.ms": "1"}, plan=plan)
+        assert opened.engine.topic("t") == topic
+        await opened.append((b"a", b"a"))
+        link = await group.connect(hello())
+        [(receipt, _)] = await take(link, 1)
+        await opened.groups.alter("g", {"ordering": Ordering.KEY})
+        with pytest.raises(FixedTopicError):  # A restart now would bring the ordering back.
+            await opened.engine.alter_topic(topic.id, partitions=2)
+        await ack(link, receipt)
+        await until(lambda: group.settings.ordering is Ordering.KEY)
+        assert (await opened.engine.alter_topic(topic.id, partitions=2)).partitions == 2
+        with pytest.raises(InvalidRequestError, match="one partition"):
+            await opened.groups.alter("g", {"ordering": Ordering.SINGLE})
+
+
+@pytest.mark.parametrize("alters", [False, True], ids=["create", "alter"])
+async def test_a_topic_does_not_grow_while_a_group_gets_one_lane(tmp_path: Path, alters: bool) -> None:
+    """The growth begins at different steps of the other change, and the other way round."""
+    async with shell(tmp_path) as opened:
+        for steps in range(-8, 9):
+            name = f"t{steps}"
+            topic = await opened.topic(name)
+            if alters:
+                await opened.groups.create(name, topic, QueueGroupSettings(), StartAt())
+                change: Coroutine[Any, Any, Any] = opened.groups.alter(name, {"ordering": Ordering.SINGLE})
+            else:
+                settings = QueueGroupSettings(ordering=Ordering.SINGLE)
+                change = opened.groups.create(name, topic, settings, StartAt())
+            both = [change, opened.engine.alter_topic(topic.id, partitions=2)]
+            first = asyncio.create_task(both.pop(0 if steps > 0 else 1))
+            for _ in range(abs(steps)):
+                await asyncio.sleep(0)
+            results = await asyncio.gather(first, *both, return_exceptions=True)
+            errors = [result for result in results if isinstance(result, BaseException)]
+            assert len(errors) == 1, (steps, results)
+            assert isinstance(errors[0], FixedTopicError | InvalidRequestError), errors
+
+
+async def test_the_other_settings_of_a_group_with_one_lane_change_where_its_topic_has_grown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Metadata that were restored from a backup may be from before the growth."""
+    async with shell(tmp_path) as opened:
+        topic = await opened.topic()
+        group = await opened.group(ordering=Ordering.SINGLE)
+    async with open_engine(BrokerConfig(data_dir=str(tmp_path / "data")), SystemClock(), print) as (engine, _):
+        await engine.alter_topic(topic.id, partitions=2)
+    async with shell(tmp_path) as opened:
+        assert "topic t has 2 partitions" in caplog.text
+        await opened.groups.alter("g", {"max_attempts": 7, "on_exhausted": OnExhausted.PARK})
+        group = opened.groups.group("g")
+        assert (group.settings.max_attempts, group.settings.ordering) == (7, Ordering.SINGLE)
+        _, is_new = await opened.groups.create("g", opened.engine.topic("t"), group.settings, StartAt())
+        assert not is_new
+        await opened.groups.alter("g", {"ordering": Ordering.KEY})
+        with pytest.raises(InvalidRequestError, match="one partition"):
+            await opened.groups.alter("g", {"ordering": Ordering.SINGLE})
 
 
 async def test_a_dead_letter_topic_is_made_when_the_settings_use_it(tmp_path: Path) -> None:

@@ -106,6 +106,9 @@ class LocalEngine:
     def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
         self._catalog.listeners.append(listener)
 
+    def on_growth(self, check: Callable[[Topic], None]) -> None:
+        self._changes.growth_checks.append(check)
+
     async def create_topic(
         self, name: str, partitions: int | None, overrides: Mapping[str, str], *, plan: TopicPlan | None = None
     ) -> Topic:

@@ -108,6 +108,8 @@ class TopicChanges:
         """Topics that are being altered; each event is set when the alteration is over."""
         self._unpinned = asyncio.Event()
         self._half_deleted: list[Topic] = []
+        self.growth_checks: list[Callable[[Topic], None]] = []
+        """See `LogEngine.on_growth`."""
 
     def generation(self, topic_id: TopicId) -> int:
         """Return the generation that keyed appends must carry now. While the topic grows, this is already the next
@@ -188,6 +190,7 @@ class TopicChanges:
         topic = with_configs(old, set_configs, unset_configs, self._topic_defaults)
         if partitions is not None:
             check_growth(old, partitions)
+            self._ask_for_growth(old)
             planned = 0 if plan is None else plan.partitions
             check_partition_count(partitions, self._catalog.partition_count + planned - old.partitions, self._config)
             self._disk.check(files=FILES_OF_PARTITION * (partitions - old.partitions))
@@ -196,6 +199,9 @@ class TopicChanges:
             return topic
         async with self._alone(topic_id):
             if partitions is not None:
+                self._ask_for_growth(
+                    old
+                )  # Once more: it may have been pinned for a change after which it must not grow.
                 topic = await self._grow(topic, partitions)
             else:
                 await self._commit((TOPICS, topic.id, encode_topic(topic)))
@@ -265,6 +271,10 @@ class TopicChanges:
         producers = await self._helpers.change(partial(self._store.scan, PRODUCERS, topic.id))
         rows += [(PRODUCERS, key, None) for key, _ in producers]
         await self._commit((TOPICS, topic.id, None), *rows)
+
+    def _ask_for_growth(self, topic: Topic) -> None:
+        for check in self.growth_checks:
+            check(topic)
 
     async def _grow(self, topic: Topic, partitions: int) -> Topic:
         old = [self._partitions.get(topic.id, number) for number in range(topic.partitions)]

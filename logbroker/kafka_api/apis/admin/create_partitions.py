@@ -1,7 +1,8 @@
 """CreatePartitions (key 37): adds partitions to topics, durably. Keyed records of gRPC clients keep their order.
 
-The number must be above the present one (INVALID_PARTITIONS). A topic with bands cannot grow (POLICY_VIOLATION). New
-partitions may be assigned to the one node only (INVALID_REPLICA_ASSIGNMENT).
+The number must be above the present one (INVALID_PARTITIONS). A topic cannot grow (POLICY_VIOLATION) if it has bands,
+or if a queue group with ordering single reads it. New partitions may be assigned to the one node only
+(INVALID_REPLICA_ASSIGNMENT).
 
 v0: whether to check only. v1: as v0. v2: flexible. v3: quotas on changes, of which there are none.
 """
