@@ -26,7 +26,7 @@ class Worker:
         self.in_flight = InFlight(WorkerDelivery, wake=lambda: None, max_extension_seconds=max_extension_seconds)
         self.welcome()
 
-    def welcome(self, *, resumed: bool = False, reclaimed: Iterable[queues_pb2.Deliveries] = ()) -> int:
+    def welcome(self, *, resumed: bool = False, reclaimed: Iterable[queues_pb2.Deliveries] = ()) -> tuple[int, int]:
         sessions = [queues_pb2.SessionRef(key=session.key, token=session.token) for session in self.in_flight.sessions]
         welcome = queues_pb2.Welcome(
             resumed=resumed,

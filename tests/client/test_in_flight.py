@@ -244,7 +244,7 @@ def test_nothing_is_handed_out_between_streams(worker: Worker) -> None:
     worker.receive(1, range(3))
     worker.in_flight.broken()
     worker.take(0)
-    assert worker.welcome(resumed=True) == 0
+    assert worker.welcome(resumed=True) == (0, 0)
     worker.take(3)
 
 
@@ -278,7 +278,7 @@ def test_who_comes_too_late_has_lost_everything(worker: Worker) -> None:
     second.ack()
     worker.sent()
     worker.in_flight.broken()
-    assert worker.welcome() == 4
+    assert worker.welcome() == (4, 0)
     worker.take(0)
     assert first.lost
     with pytest.raises(LeaseLostError):
@@ -301,7 +301,7 @@ def test_after_a_crash_what_is_reclaimed_goes_on_under_new_receipts(worker: Work
         queues_pb2.Deliveries(first_receipt=900, count=2, partitions=[0, 0], offsets=[0, 1]),
         queues_pb2.Deliveries(first_receipt=950, count=1, partitions=[0], offsets=[5]),
     ]
-    assert worker.welcome(reclaimed=reclaimed) == 3
+    assert worker.welcome(reclaimed=reclaimed) == (3, 0)
     working.ack()
     again = worker.sent()
     assert acks(again) == [(900, 900)]

@@ -102,6 +102,54 @@ async def test_a_state_is_not_written_where_the_ack_that_it_moves_with_is_lost(
         assert not delivery.in_doubt
 
 
+def _working_on(session: HeldSession[WorkerDelivery], *deliveries: WorkerDelivery) -> None:
+    """The program receives deliveries in the loop over the session."""
+    for delivery in deliveries:
+        session.handed_out(delivery)
+
+
+def test_the_state_of_a_repeated_delivery_counts_once(worker: Worker, session: HeldSession[WorkerDelivery]) -> None:
+    """The broker was started again: the session goes on, and its unsettled deliveries come again in it."""
+    worker.receive(1, [0, 1], session=session)
+    first, _ = worker.take(2, buffer=session.buffer)
+    _working_on(session, first)
+    session.set_state(b"after first")
+    sends(session, b"of first")
+    worker.in_flight.broken()
+    assert worker.welcome() == (0, 2)
+    assert session.state == b"before"
+    with pytest.raises(LeaseLostError, match="started again: the session goes on"):
+        first.ack()
+    worker.receive(3, [0, 1], session=session)
+    first, _ = worker.take(2, buffer=session.buffer)
+    _working_on(session, first)
+    session.set_state(session.state + b" and after first")
+    first.ack()
+    message = worker.sent()
+    assert [state.state for state in message.states] == [b"before and after first"]
+    assert not message.outputs
+
+
+def test_no_state_is_set_for_a_delivery_that_comes_again(worker: Worker, session: HeldSession[WorkerDelivery]) -> None:
+    """The program does not know yet that the broker was started again while it worked on the delivery."""
+    worker.receive(1, [0, 1], session=session)
+    first, second = worker.take(2, buffer=session.buffer)
+    _working_on(session, first, second)
+    worker.in_flight.broken()
+    worker.welcome()
+    for use in (lambda: session.set_state(b"after second"), lambda: sends(session, b"of second")):
+        with pytest.raises(LeaseLostError, match="comes again"):
+            use()
+    worker.receive(3, [0, 1], session=session)
+    first, _ = worker.take(2, buffer=session.buffer)
+    _working_on(session, first)
+    session.set_state(session.state + b" and after first")
+    first.ack()
+    message = worker.sent()
+    assert [state.state for state in message.states] == [b"before and after first"]
+    assert not message.outputs
+
+
 async def test_what_was_sent_and_not_answered_is_in_doubt(worker: Worker, session: HeldSession[WorkerDelivery]) -> None:
     """The session ended at the broker after the settlement, or before it."""
     worker.receive(1, [0, 1], session=session)

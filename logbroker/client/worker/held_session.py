@@ -111,6 +111,9 @@ class HeldSession(Settlements, Generic[D]):
         self._taken: list[_Place] = []
         """The deliveries that the program received and may not have settled yet, in order. The last one stays in the
         list when it is settled. The deliveries themselves are not kept: the program may drop them."""
+        self._repeated: LogbrokerError | None = None
+        """The error of the delivery on which the program works, if it comes again after a start of the broker. A state
+        that is set for it, and records that are sent for it, would count twice."""
         self._unsent: list[tuple[_Place | None, SentRecords]] = []
         """Records to be sent together with the next ack. Each comes with the delivery on which the program was working
         when it sent the record; None if it had no unsettled delivery."""
@@ -136,19 +139,23 @@ class HeldSession(Settlements, Generic[D]):
         """Note that the program received a delivery of the session."""
         self._first_until = 0.0
         self._taken = [*filter(_is_held, self._taken), (delivery.batch, delivery.index)]
+        self._repeated = None
 
     def set_state(self, state: bytes) -> None:
-        """Set the state. The next ack stores it. Raises StateTooLargeError, or the error of a lost session."""
+        """Set the state. The next ack stores it. Raises StateTooLargeError, or the error of a lost session or of a
+        delivery that comes again."""
         self.check()
         if not fits(state, bytes):
             raise TypeError(f"state must be bytes, not {type(state).__name__} {quoted(state)}: encode it")
         state = as_bytes("state", state)
         if len(state) > MAX_STATE_BYTES:
             raise StateTooLargeError(f"a state of {len(state)} bytes; a session keeps up to {MAX_STATE_BYTES}")
-        during = self._in_hand()
-        if during is not None and (not self._before or self._before[-1][0] != during):
-            self._before.append((during, self.state, self.unsaved))
-        self.state, self.unsaved = state, True
+        with self.outbox.lock.free():
+            self._check_in_hand()
+            during = self._in_hand()
+            if during is not None and (not self._before or self._before[-1][0] != during):
+                self._before.append((during, self.state, self.unsaved))
+            self.state, self.unsaved = state, True
 
     def last_taken(self) -> D | None:
         """Return the delivery that the program received last, settled or not, without its record's contents."""
@@ -167,9 +174,10 @@ class HeldSession(Settlements, Generic[D]):
         return next(filter(_is_held, reversed(self._taken)), None)
 
     def send(self, sent: SentRecord) -> None:
-        """Send a record together with the next ack. Raises RecordTooLargeError, or the error of a lost session."""
+        """Send a record together with the next ack. Raises RecordTooLargeError, or the error of a lost session or of a
+        delivery that comes again."""
         with self.outbox.lock.free():
-            self.check()
+            self._check_in_hand()
             during = self._in_hand()
             if not self._unsent or self._unsent[-1][0] != during:
                 self._unsent.append((during, SentRecords(self.outbox.max_output_bytes)))
@@ -186,6 +194,11 @@ class HeldSession(Settlements, Generic[D]):
         if error is not None:
             self.is_loss_told = True
             raise type(error)(error.message)
+
+    def _check_in_hand(self) -> None:
+        self.check()
+        if self._repeated is not None:
+            raise type(self._repeated)(self._repeated.message)
 
     def say(self, delivery: Settled, word: Word) -> None:
         """See `Settlements.say`. The state is stored, and records of the session are sent, with the next ack. If the
@@ -298,6 +311,21 @@ class HeldSession(Settlements, Generic[D]):
         self.renewal_id = 0
         if self._returned_by is not None:
             self._returned = {self._returned_first[1]}
+
+    def repeat(self, error: LogbrokerError) -> int:
+        """Lose all unsettled deliveries, because the broker sends them again in this session. Drop the state that the
+        program set and the records that it sent while it worked on them. Return how many there were."""
+        self._mend()
+        if self._before:
+            _, self.state, self.unsaved = self._before[0]
+            self._before = []
+        self._unsent = [each for each in self._unsent if each[0] is None]
+        if self._in_hand() is not None:
+            self._repeated = error
+        lost = [(batch, index) for batch in self.batches for index in batch.kept()]
+        for batch, index in lost:
+            batch.lose(index, error)
+        return len(lost)
 
     def state_failed(self, error: LogbrokerError) -> None:
         """Handle a state that was not, or perhaps not, stored with its acks. If the program went on, its state might

@@ -43,6 +43,7 @@ _UNASKED_SHARE: Final = 0.4
 _UNHEARD_SHARE: Final = 1 / 3
 """The share of a lease or session lock after which a silent broker is asked for an answer."""
 _LOST_IN_BREAK: Final = "the connection was broken for too long: the record comes again, to this worker or another"
+_REPEATED_IN_SESSION: Final = "the broker was started again: the session goes on, and the record comes again in it"
 
 
 class InFlight(Generic[D]):
@@ -367,26 +368,25 @@ class InFlight(Generic[D]):
             self.sessions.broken()
             self._settlements.broken()
 
-    def welcomed(self, welcome: queues_pb2.Welcome, hello_at: float, now: float) -> int:
+    def welcomed(self, welcome: queues_pb2.Welcome, hello_at: float, now: float) -> tuple[int, int]:
         """Handle the start of a stream whose Hello was sent at `hello_at`. Return the number of deliveries and sessions
-        that were lost in the break."""
+        that were lost in the break, and the number of deliveries that come again in the sessions that go on."""
         with self.lock.free():
             self.outbox.heard_at = hello_at
             self.outbox.topic, self.group_epoch = welcome.topic, welcome.life
             self.outbox.max_request_bytes = welcome.max_request_bytes or DEFAULT_MAX_REQUEST_BYTES
             self._leases.bound(self.outbox.max_request_bytes)
             self._leases.lease_seconds = welcome.lease_ms / 1000
-            lost = self.sessions.welcomed(welcome.sessions)
-            if not welcome.resumed:
-                lost += self._reclaim(welcome.reclaimed, now)
+            lost_sessions = self.sessions.welcomed(welcome.sessions)
+            lost, repeated = (0, 0) if welcome.resumed else self._reclaim(welcome.reclaimed, now)
             for settlements in self._all_settlements():
                 settlements.drop_lost()
             self._batches = {batch: None for batch in self._batches if batch.left}
             self.buffer.set_open(True)
         self.outbox.wake()
-        return lost
+        return lost_sessions + lost, repeated
 
-    def _reclaim(self, reclaimed: Iterable[queues_pb2.Deliveries], now: float) -> int:
+    def _reclaim(self, reclaimed: Iterable[queues_pb2.Deliveries], now: float) -> tuple[int, int]:
         receipts = {
             (record_id, message.attempts[index] if message.attempts else 1): message.first_receipt + index
             for message in reclaimed
@@ -394,9 +394,8 @@ class InFlight(Generic[D]):
         }
         error = LeaseLostError(_LOST_IN_BREAK)
         lost = 0
-        for batch in self._all_batches():
-            if not batch.settlements.is_session:
-                self._leases.begin(batch, self._leases.lease_seconds, self.outbox.heard_at, now)
+        for batch in self._batches:
+            self._leases.begin(batch, self._leases.lease_seconds, self.outbox.heard_at, now)
             for index in list(batch.kept()):
                 receipt = receipts.pop((batch.record_id(index), batch.attempt(index)), None)
                 if receipt is not None:
@@ -404,7 +403,8 @@ class InFlight(Generic[D]):
                 else:
                     batch.settlements.lose_delivery(batch, index, error)
                     lost += 1
-        return lost
+        again = LeaseLostError(_REPEATED_IN_SESSION)
+        return lost, sum(session.repeat(again) for session in self.sessions)
 
     def fail(self, error: LogbrokerError) -> None:
         """Drop everything that the worker holds."""

@@ -40,8 +40,8 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
 
     Every delivery is settled once, by `ack`, `nack` or `release`. These return at once; the worker sends the
     settlements later, in few messages. All three raise AlreadySettledError if the delivery is settled already, and
-    LeaseLostError (in a session, StaleSessionError) if it is known to be lost: its record is delivered again, to this
-    worker or another.
+    LeaseLostError (StaleSessionError if its session is lost) if it is known to be lost: its record is delivered again,
+    to this worker or another.
 
     `text()`, `json()`, `msgpack()` and `decode(function)` turn the value into an object; `header(name)` finds a header.
     A value that cannot be decoded raises DeserializationError. If this error leaves a handler or the block of the

@@ -351,10 +351,12 @@ class Session:
 
     The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, of
     whichever delivery, and the next holder reads it. A nacked or released delivery is delivered again, and so are all
-    deliveries behind it; `state` goes back to what it was before the program set it during any of these. If the session
-    is lost, its loop and every settlement raise StaleSessionError. If a state was not stored, or if a crash of the
-    broker leaves this unknown, the loop and the settlements raise LeaseLostError: open the session again to read the
-    stored state.
+    deliveries behind it; `state` goes back to what it was before the program set it during any of these. The same
+    happens to all unsettled deliveries when the broker is started again: the session goes on, and the lost deliveries
+    raise LeaseLostError when they are settled, or when `state` is set or `send` is called for them. If the session is
+    lost, its loop and every settlement raise StaleSessionError. If a state was not stored, or if a crash of the broker
+    leaves this unknown, the loop and the settlements raise LeaseLostError: open the session again to read the stored
+    state.
     """
 
     def __init__(

@@ -408,12 +408,19 @@ class WorkerConnection(Generic[D]):
             )
 
     def _welcomed(self, welcome: queues_pb2.Welcome) -> None:
-        lost = self.in_flight.welcomed(welcome, self._hello_at, monotonic())
+        lost, repeated = self.in_flight.welcomed(welcome, self._hello_at, monotonic())
         if lost:
             _log.warning(
                 "worker of queue group %s: %d deliveries were lost in a break of the connection, and come again",
                 self._options.group_id,
                 lost,
+            )
+        if repeated:
+            _log.warning(
+                "worker of queue group %s: its sessions go on after a start of the broker, and %d unsettled deliveries"
+                " come again in them",
+                self._options.group_id,
+                repeated,
             )
         if self._attempt:
             _log.info("worker of queue group %s: connected again", self._options.group_id)
