@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -495,9 +495,9 @@ def test_what_the_printer_has_written_before_a_stop_is_acked(
     assert counts(address, group).acked == 3
 
 
-@pytest.mark.prove(keep=1)
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_does_not_wait_for_a_reader_that_reads_no_more(address: str, stop: signal.Signals) -> None:
+@contextmanager
+def held_up_printing(address: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A queue group, and a worker that prints a value for which the pipe has no room."""
     name = f"q-{uuid.uuid4()}"
     with Admin(address) as admin, QueueAdmin(address) as queues, Producer(address) as producer:
         admin.create_topic(name, 1)
@@ -508,30 +508,26 @@ def test_a_stop_does_not_wait_for_a_reader_that_reads_no_more(address: str, stop
         try:
             assert process.stdout is not None
             assert select.select([process.stdout], [], [], 30)[0]
-            process.send_signal(stop)
-            assert process.wait(30) == 0
+            yield name, process
         finally:
             process.kill()
+
+
+@pytest.mark.prove(keep=1)
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_does_not_wait_for_a_reader_that_reads_no_more(address: str, stop: signal.Signals) -> None:
+    with held_up_printing(address) as (name, process):
+        process.send_signal(stop)
+        assert process.wait(30) == 0
     assert counts(address, name).acked == 0
 
 
 @pytest.mark.prove
 def test_two_stops_while_a_reader_is_waited_for_end_with_their_number(address: str) -> None:
-    name = f"q-{uuid.uuid4()}"
-    with Admin(address) as admin, QueueAdmin(address) as queues, Producer(address) as producer:
-        admin.create_topic(name, 1)
-        queues.create_queue(name, name)
-        producer.send(name, bytes(500_000))
-    command = [*LOGBROKER, "queue", "work", name, "--print", "--broker", address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
-        try:
-            assert process.stdout is not None
-            assert select.select([process.stdout], [], [], 30)[0]
-            process.send_signal(signal.SIGTERM)
-            process.send_signal(signal.SIGHUP)
-            assert process.wait(30) in (128 + signal.SIGTERM, 128 + signal.SIGHUP)
-        finally:
-            process.kill()
+    with held_up_printing(address) as (_, process):
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(30) in (128 + signal.SIGTERM, 128 + signal.SIGHUP)
 
 
 @pytest.mark.prove

@@ -179,7 +179,7 @@ async def test_a_topic_does_not_grow_under_a_group_with_one_lane(tmp_path: Path)
         topic = await opened.topic()
         group = await opened.group(ordering=Ordering.SINGLE)
         for plan in (None, TopicPlan()):
-            with pytest.raises(FixedTopicError, match="queue group g .* --ordering key"):
+            with pytest.raises(FixedTopicError, match=r"queue group g .* --ordering key"):
                 await opened.engine.alter_topic(topic.id, partitions=2, set_configs={"retention.ms": "1"}, plan=plan)
         assert opened.engine.topic("t") == topic
         await opened.append((b"a", b"a"))

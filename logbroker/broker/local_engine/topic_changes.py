@@ -199,9 +199,7 @@ class TopicChanges:
             return topic
         async with self._alone(topic_id):
             if partitions is not None:
-                self._ask_for_growth(
-                    old
-                )  # Once more: it may have been pinned for a change after which it must not grow.
+                self._ask_for_growth(old)  # Once more: it was perhaps pinned for a change after which it must not grow.
                 topic = await self._grow(topic, partitions)
             else:
                 await self._commit((TOPICS, topic.id, encode_topic(topic)))

@@ -85,7 +85,6 @@ class Splitting:
                 cut = {partition: min(end, ends.get(partition, end)) for partition, end in split.ends.items()}
                 self._splits.put(msgspec.structs.replace(split, ends=cut))
         self._joining = {split.key: 0 for split in self._splits if split.ends is not None}
-        self._behind.update(self._joining)
         self._lanes.gated.update(self._joining)
         self._set_keyings()
 
@@ -340,7 +339,6 @@ class Splitting:
         self._lanes.gated.difference_update(self._opening)
         self._opening.clear()
         self._joining = dict.fromkeys(self._joining, 0)
-        self._behind.update(self._joining)
         self._set_keyings()
 
     def forget_all(self) -> None:
