@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import select
 import signal
 import socket
@@ -270,10 +271,21 @@ import pytest
 def broker(logbroker_broker):
     return logbroker_broker
 
+@pytest.fixture
+def topic(logbroker_broker):
+    raise ValueError
+
+@pytest.fixture
+def logbroker_kafka_broker():
+    return "of another kind"
+
 def test_own(broker):
     broker.kill()
     broker.start()
     assert False
+
+def test_set_up(topic):
+    pass
 
 def test_shared(logbroker_session_broker):
     assert False
@@ -282,6 +294,9 @@ def test_good(logbroker_session_broker):
     pass
 
 def test_without():
+    assert False
+
+def test_another_kind(logbroker_kafka_broker):
     assert False
 """
 
@@ -292,7 +307,10 @@ def test_the_report_of_a_failed_test_shows_the_end_of_the_brokers_log(tmp_path: 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert "3 failed, 1 passed" in done.stdout
-    own, _, shared = done.stdout.partition("end of the log of logbroker_session_broker")
-    assert (own.count("end of the log of logbroker_broker"), own.count(" serves on ")) == (1, 2)
-    assert (shared.count("end of the log of"), shared.count(" serves on ")) == (0, 1)
+    assert "4 failed, 1 passed, 1 error" in done.stdout
+    shown = re.findall(r"end of the log of (\w+) -*\n((?:\d.*\n)*)", done.stdout)
+    assert {name: log.count(" serves on ") for name, log in shown} == {
+        "logbroker_broker": 2,
+        "logbroker_session_broker": 1,
+    }
+    assert [name for name, _ in shown].count("logbroker_broker") == 2, "of the test, and of the set-up"
