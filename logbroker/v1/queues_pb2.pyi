@@ -541,7 +541,7 @@ class PriorityCounts(_message.Message):
     def __init__(self, priority: _Optional[int] = ..., waiting: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., delivered: _Optional[int] = ..., overtaken: _Optional[int] = ...) -> None: ...
 
 class QueueCounts(_message.Message):
-    __slots__ = ("open", "ready", "in_flight", "parked", "unscanned", "lanes", "held_lanes", "blocked_lanes", "parked_lanes", "sessions", "delivered", "acked", "nacked", "dead_lettered", "leases_lost", "alarms_raised", "expired", "copied_bytes", "refused_letters", "unsent_outputs", "removed")
+    __slots__ = ("open", "ready", "in_flight", "parked", "unscanned", "lanes", "held_lanes", "blocked_lanes", "parked_lanes", "sessions", "delivered", "acked", "nacked", "dead_lettered", "leases_lost", "alarms_raised", "expired", "copied_bytes", "refused_letters", "unsent_outputs", "removed", "moving_lanes")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
@@ -563,6 +563,7 @@ class QueueCounts(_message.Message):
     REFUSED_LETTERS_FIELD_NUMBER: _ClassVar[int]
     UNSENT_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
+    MOVING_LANES_FIELD_NUMBER: _ClassVar[int]
     open: int
     ready: int
     in_flight: int
@@ -584,7 +585,8 @@ class QueueCounts(_message.Message):
     refused_letters: int
     unsent_outputs: int
     removed: int
-    def __init__(self, open: _Optional[int] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., unscanned: _Optional[int] = ..., lanes: _Optional[int] = ..., held_lanes: _Optional[int] = ..., blocked_lanes: _Optional[int] = ..., parked_lanes: _Optional[int] = ..., sessions: _Optional[int] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., nacked: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., leases_lost: _Optional[int] = ..., alarms_raised: _Optional[int] = ..., expired: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., refused_letters: _Optional[int] = ..., unsent_outputs: _Optional[int] = ..., removed: _Optional[int] = ...) -> None: ...
+    moving_lanes: int
+    def __init__(self, open: _Optional[int] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., unscanned: _Optional[int] = ..., lanes: _Optional[int] = ..., held_lanes: _Optional[int] = ..., blocked_lanes: _Optional[int] = ..., parked_lanes: _Optional[int] = ..., sessions: _Optional[int] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., nacked: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., leases_lost: _Optional[int] = ..., alarms_raised: _Optional[int] = ..., expired: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., refused_letters: _Optional[int] = ..., unsent_outputs: _Optional[int] = ..., removed: _Optional[int] = ..., moving_lanes: _Optional[int] = ...) -> None: ...
 
 class DescribedWorker(_message.Message):
     __slots__ = ("worker_id", "client_name", "in_flight", "credit", "sessions", "connected")

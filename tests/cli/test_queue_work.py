@@ -841,6 +841,20 @@ def test_who_works_up_to_the_end_is_told_what_stays(
     assert f"logbroker: 4 records of queue group {name} left: {left.format(name)}\n" in capfd.readouterr().err
 
 
+@pytest.mark.prove
+def test_the_end_is_behind_the_letters_that_are_under_way(address: str, name: str) -> None:
+    """Each record fails and goes to the dead-letter topic. Until its letter is written, no record is ready."""
+    with Admin(address) as admin, Producer(address) as producer, QueueAdmin(address) as queues:
+        admin.create_topic(name, 1)
+        for number in range(30):
+            producer.send_and_wait(name, b"%d" % number, b"k")
+        queues.create_queue(name, name, QueueSettings(max_attempts=1, on_exhausted="dead-letter"))
+    work = ["queue", "work", name, "--exec", "exit 1", "--until-end", "--broker", address]
+    assert run(work) == 0
+    done = counts(address, name)
+    assert (done.waiting, done.dead_lettered) == (0, 30)
+
+
 @pytest.fixture(params=["a device", "a file"])
 def full_file(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A file that cannot be written because its disk is full."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from logbroker.pacing import at_once
 from logbroker.queues.machine.inspect import Inspector
+from logbroker.queues.model.lane import DEAD_LETTERING
 from logbroker.queues.model.settings import OnExhausted, Ordering, Priority, PriorityRank, QueueGroupSettings
 from tests.queues.session_simulation import SessionWorld
 
@@ -222,7 +224,10 @@ class QueueMachine(RuleBasedStateMachine):
         if world is not None and world.altered is None:
             world.expire()
             world.queue.tick(world.now)
-            counts = Inspector(world.queue).counts()
+            inspector = Inspector(world.queue)
+            counts = inspector.counts()
+            letters = [lane for lane in at_once(inspector.waiting_lanes()) if lane.state == DEAD_LETTERING]
+            assert counts.moving_lanes or not letters
             assert counts.in_flight == len(world.in_flight)
             assert counts.ready == len(world.ready())
             assert counts.sessions == len(world.holds)

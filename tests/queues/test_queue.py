@@ -13,6 +13,7 @@ from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.messages import Extension, Nack, NoticeKind, Settlement
 from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import OnExhausted, Ordering, QueueGroupSettings
+from logbroker.queues.state.dead_letter_intents import WHOLE_TOPIC
 from logbroker.queues.state.rows import HEADER_ROW
 from tests.queues.groups import TOPIC_ID, ack, admit, at, commit, keep, nack, new_queue, receipts, record_ids, restart
 
@@ -101,6 +102,28 @@ def test_a_lane_parks_with_what_is_still_to_arrive_also_after_a_start() -> None:
     queue = restart(rows, 4)
     admit(queue, [b"k", b"k", b"other", b"k"])
     assert record_ids(queue.take("w", 10, at(0))) == [2]
+
+
+def test_a_lane_is_moving_while_its_letter_is_under_way() -> None:
+    """Otherwise a group whose only lane sends a letter would look as if it were worked off."""
+    queue = new_queue(max_attempts=1, on_exhausted=OnExhausted.DEAD_LETTER, dead_letter_topic="dead")
+    inspector = Inspector(queue)
+    admit(queue, [b"k", b"k", b"k"])
+    nack(queue, queue.take("w", 1, at(0)))
+    (letter,) = queue.take_outputs().dead_letters
+    counts = inspector.counts()
+    assert (counts.open, counts.ready, counts.in_flight, counts.moving_lanes) == (3, 0, 0, 1)
+    for partition in (WHOLE_TOPIC, letter.partition):
+        queue.dead_letters.trouble(partition, "offline")
+        assert inspector.counts().moving_lanes == 0
+        queue.dead_letters.trouble(partition, "")
+        assert inspector.counts().moving_lanes == 1
+    queue.dead_letters.trouble(letter.partition + 1, "offline")
+    assert inspector.counts().moving_lanes == 1
+    queue.dead_letters.refuse(letter, "too large")
+    assert inspector.counts().moving_lanes == 0
+    queue.dead_letters.trouble(letter.partition + 1, "")
+    assert inspector.counts().moving_lanes == 0
 
 
 def test_dead_letters_keep_attempts_reasons_and_times() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logbroker.errors import InvalidRequestError, StaleSessionError
+from logbroker.errors import CorruptLogError, InvalidRequestError, StaleSessionError
 from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.machine.lane_index import LaneIndex
 from logbroker.queues.machine.load import load_queue
@@ -147,6 +147,28 @@ def test_a_lane_goes_on_in_sub_lanes_when_its_flight_is_over() -> None:
     ack(queue, [flying])
     move_all(queue, lanes)
     assert record_ids(queue.take("w", 10, at(0))) == [1, 2]
+
+
+def test_a_lane_is_moving_until_its_records_are_in_sub_lanes() -> None:
+    """Otherwise a group whose only lane is being split would look as if it were worked off."""
+    queue = new_queue()
+    inspector = Inspector(queue)
+    admit(queue, [b"k"] * 4)
+    assert inspector.counts().moving_lanes == 0
+    queue.splitting.split(split(), at(0))
+    counts = inspector.counts()
+    assert (counts.open, counts.ready, counts.in_flight, counts.held_lanes) == (4, 0, 0, 0)
+    assert counts.moving_lanes == 1
+    move_all(queue, dict.fromkeys(range(4), b"k#0"))
+    assert (inspector.counts().ready, inspector.counts().moving_lanes) == (1, 0)
+
+
+def test_a_lane_whose_record_cannot_be_read_is_not_moving() -> None:
+    queue = new_queue()
+    admit(queue, [b"k"] * 4)
+    queue.splitting.split(split(), at(0))
+    queue.splitting.cannot_read(queue.splits.by_key[b"k"], CorruptLogError("damaged"), at(0))
+    assert Inspector(queue).counts().moving_lanes == 0
 
 
 def test_a_failing_record_holds_back_its_sub_lane_only() -> None:

@@ -330,7 +330,7 @@ class _Pause:
 
 def _is_worked_off(queue: QueueDescription) -> bool:
     counts = queue.counts
-    if counts.ready or counts.in_flight or queue.state not in ("serving", "paused"):
+    if counts.ready or counts.in_flight or counts.moving_lanes or queue.state not in ("serving", "paused"):
         return False
     if not counts.unscanned or queue.state == "paused":
         return True

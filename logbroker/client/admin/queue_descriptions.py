@@ -84,12 +84,13 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     parked lanes. unscanned: records of the log that the group has not looked at yet. lanes: ordering keys with records
     that are not done. held_lanes: stalled lanes. They are blocked or parked, wait for a retry, a not-before time or the
     dead-letter topic, or cannot be read from the log now. `list_lanes` in the order `held` lists fewer: those that need
-    an operator. blocked_lanes, parked_lanes: stalled lanes that are blocked, and those that are parked. sessions: open
-    sessions. refused_letters: records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says
-    why. copied_bytes: bytes on disk for copies of records that were deleted from the log while their lanes were
-    stalled. removed: records, approximately, that were deleted from the log before they were done, without those that
-    were copied. They count in `expired` instead once a worker reaches them, or soon if the group has no workers.
-    unsent_outputs: settlements whose outputs are not all appended yet.
+    an operator. blocked_lanes, parked_lanes: stalled lanes that are blocked, and those that are parked. moving_lanes:
+    lanes that go on by themselves in a moment, because they are being split, or their first record is being appended to
+    the dead-letter topic. sessions: open sessions. refused_letters: records that the dead-letter topic refuses. Each
+    holds its lane, and a `QueueAlarm` says why. copied_bytes: bytes on disk for copies of records that were deleted
+    from the log while their lanes were stalled. removed: records, approximately, that were deleted from the log before
+    they were done, without those that were copied. They count in `expired` instead once a worker reaches them, or soon
+    if the group has no workers. unsent_outputs: settlements whose outputs are not all appended yet.
 
     The following are counted since the broker started:
 
@@ -108,6 +109,7 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     held_lanes: int
     blocked_lanes: int
     parked_lanes: int
+    moving_lanes: int
     sessions: int
     refused_letters: int
     copied_bytes: int

@@ -176,6 +176,7 @@ def _counts(described: QueueGroupReport) -> pb.QueueCounts:
         held_lanes=counts.held_lanes,
         blocked_lanes=counts.blocked_lanes,
         parked_lanes=counts.parked_lanes,
+        moving_lanes=counts.moving_lanes,
         sessions=counts.sessions,
         delivered=described.delivered,
         acked=tally.acked,

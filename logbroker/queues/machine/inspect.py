@@ -61,6 +61,9 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     held_lanes: int
     """Stalled lanes, whether or not they need an operator: they are blocked or parked, or wait for a retry, for a time,
     or for the dead-letter topic."""
+    moving_lanes: int
+    """Lanes that go on by themselves in a moment: their records are being moved to sub-lanes, or their heads are being
+    appended to the dead-letter topic. Of the latter, those that wait for an earlier one do not count."""
     parked: int
     sessions: int
     """Open sessions."""
@@ -201,6 +204,7 @@ class Inspector:
             held_lanes=queue.stalled.count,
             blocked_lanes=blocked_lanes,
             parked_lanes=parked_lanes,
+            moving_lanes=queue.splitting.lanes_under_way + queue.dead_letters.under_way,
             parked=parked,
             sessions=len(queue.sessions),
             refused_letters=refused_letters,

@@ -100,6 +100,12 @@ class Splitting:
         )
 
     @property
+    def lanes_under_way(self) -> int:
+        """Number of lanes whose records are being moved to their sub-lanes, and can be read."""
+        lanes = map(self._movable, self._opening)
+        return sum(lane is not None and self._stalled.read_failures.error_of(lane.head) is None for lane in lanes)
+
+    @property
     def awaited_records(self) -> int:
         """Number of records in lanes that go on only when the scan goes on."""
         return sum(len(lane) for lane in map(self._lanes.get, self._behind) if lane is not None)

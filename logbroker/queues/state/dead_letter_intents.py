@@ -276,6 +276,19 @@ class DeadLetters:
         """Reasons why single letters are refused, by the ids of their records."""
         return self._refusals
 
+    @property
+    def under_way(self) -> int:
+        """Number of records that have an intent, and that no known obstacle keeps from arriving. It is 0 only if the
+        topic has all records on their way, or takes none of the others."""
+        if not self._troubles:
+            return len(self._intents) - len(self._refusals)
+        if WHOLE_TOPIC in self._troubles:
+            return 0
+        return sum(
+            record_id not in self._refusals and intent.partition not in self._troubles
+            for record_id, intent in self._intents.items()
+        )
+
     def refusal(self, record_id: int) -> str:
         """Return why a record on its way does not arrive; "": no obstacle is known. Obstacles for all letters come
         first, because nothing else helps before they are removed."""
