@@ -154,7 +154,7 @@ def test_shares_of_several_partition_counts_are_those_of_each() -> None:
 def test_more_consumers_than_partitions_have_nothing_to_do() -> None:
     few = planning.plan(demand(90, [0.01] * 100, consumers=8), SERVICE, candidates=(2,)).chosen
     as_many = planning.plan(demand(90, [0.01] * 100, consumers=2), SERVICE, candidates=(2,)).chosen
-    assert few.records_per_second == as_many.records_per_second
+    assert few.records_per_second == pytest.approx(as_many.records_per_second)
 
 
 def test_a_key_that_is_too_hot_is_named_as_what_it_is() -> None:
@@ -228,7 +228,44 @@ def test_a_queue_group_is_planned_by_workers() -> None:
     assert (found.chosen.partitions, found.chosen.consumers) == (1, 4)
     assert found.chosen.busiest_utilisation == pytest.approx(0.625)
     short = demand(250, key_shares("uniform", 100), QUEUE, consumers=3)
-    assert "more workers would mend it" in " ".join(planning.words(short, SERVICE, planning.plan(short, SERVICE)))
+    assert "70%: 4 workers would mend it." in " ".join(planning.words(short, SERVICE, planning.plan(short, SERVICE)))
+
+
+@pytest.mark.parametrize("consumers", [None, 150, 151, 400, 1000])
+def test_a_plan_for_many_consumers_has_as_many_partitions_as_they_need(consumers: int | None) -> None:
+    wanted = demand(10_000, key_shares("uniform", 30_000), consumers=consumers)
+    found = planning.plan(wanted, SERVICE)
+    if consumers in (150, 151):  # They would have to do 67 % if the keys lay evenly.
+        assert not found.fits
+        assert found.remedy is not None
+        assert (found.remedy.busiest_utilisation <= 0.7, found.remedy.consumers > 151) == (True, True)
+        remedy = f"{found.remedy.consumers} consumers and {found.remedy.partitions} partitions would mend it"
+        assert remedy in " ".join(planning.words(wanted, SERVICE, found))
+        return
+    assert found.fits
+    assert found.remedy is None
+    assert found.chosen.partitions > 128
+    idle = (consumers or 0) - found.chosen.partitions
+    has_idle = f"{idle} of the consumers have no partition" in " ".join(planning.words(wanted, SERVICE, found))
+    assert has_idle == (idle > 0)
+
+
+def test_a_given_number_of_consumers_may_be_the_number_of_partitions() -> None:
+    found = planning.plan(demand(500, [1 / 7] * 7, consumers=7), SERVICE, candidates=(1, 2))
+    assert [option.partitions for option in found.options] == [1, 2, 7]
+
+
+def test_what_no_number_of_consumers_mends_is_said_not_to_be_mended_by_more() -> None:
+    many = demand(200_000, key_shares("uniform", 30_000), consumers=400)
+    found = planning.plan(many, SERVICE)
+    assert (found.fits, found.remedy) == (False, None)
+    text = " ".join(planning.words(many, SERVICE, found))
+    assert "it takes more than 2,858 consumers" in text
+    assert "up to 1,000" in text
+    uneven = demand(250, [0.25] * 4, consumers=4)
+    found = planning.plan(uneven, SERVICE, candidates=(1, 2, 3))
+    assert (found.fits, found.remedy) == (False, None)
+    assert "the keys do not lie evenly enough" in " ".join(planning.words(uneven, SERVICE, found))
 
 
 def test_what_was_measured_replaces_what_is_assumed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -13,7 +13,8 @@ from logbroker.tools.experiments import capacity, queueing
 from logbroker.tools.experiments.capacity import QUEUE, Service
 from logbroker.tools.experiments.keys import partition_shares_of, sub_lane_shares
 
-CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1000)
+"""The partition counts that are tried, besides the given number of consumers."""
 SUB_LANES: Final = (2, 4, 8, 16, 32, 64)
 _MOST_SPLIT_KEYS: Final = 8
 """Maximum number of keys that an operator would split."""
@@ -65,6 +66,9 @@ class CapacityPlan(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool
     """Whether the choice meets the target."""
     options: list[Option]
+    remedy: Option | None = None
+    """The option with more consumers that meets the target, if the given number of consumers does not. None also if
+    there is no such option."""
 
 
 class SplitPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,12 +86,26 @@ def plan(demand: Demand, service: Service, candidates: Sequence[int] = CANDIDATE
     """Return the smallest partition count that meets the target or, if none does, the smallest after which more
     partitions gain next to nothing."""
     if demand.mode == QUEUE:
-        chosen = _queue_option(demand, service, demand.shares[0])
-        return CapacityPlan(chosen=chosen, fits=chosen.busiest_utilisation <= demand.target, options=[chosen])
-    placed = _placed(demand.shares, candidates)
+        found = _queue_plan(demand, service)
+    else:
+        placed = _placed(demand.shares, sorted({*candidates, demand.consumers or 1}))
+        found = _group_plan(demand, service, placed)
+    if found.fits or demand.consumers is None:
+        return found
+    as_needed = msgspec.structs.replace(demand, consumers=None)
+    more = _queue_plan(as_needed, service) if demand.mode == QUEUE else _group_plan(as_needed, service, placed)
+    return msgspec.structs.replace(found, remedy=more.chosen) if more.fits else found
+
+
+def _queue_plan(demand: Demand, service: Service) -> CapacityPlan:
+    chosen = _queue_option(demand, service, demand.shares[0])
+    return CapacityPlan(chosen=chosen, fits=chosen.busiest_utilisation <= demand.target, options=[chosen])
+
+
+def _group_plan(demand: Demand, service: Service, placed: Mapping[int, Sequence[list[float]]]) -> CapacityPlan:
     options = [
-        _group_option(demand, service, placed[partitions], partitions, demand.consumers or partitions)
-        for partitions in candidates
+        _group_option(demand, service, placements, partitions, demand.consumers or partitions)
+        for partitions, placements in placed.items()
     ]
     least = min(option.busiest_utilisation for option in options)
     limit = demand.target if least <= demand.target else _NEAR * least
@@ -100,7 +118,9 @@ def plan(demand: Demand, service: Service, candidates: Sequence[int] = CANDIDATE
 def _with_fewest_consumers(
     demand: Demand, service: Service, placements: Sequence[list[float]], option: Option, limit: float
 ) -> Option:
-    for consumers in range(1, option.partitions):
+    # The busiest of some consumers has at least an equal share.
+    least = max(1, math.floor(demand.rate * service.per_worker / limit))
+    for consumers in range(least, option.partitions):
         fewer = _group_option(demand, service, placements, option.partitions, consumers)
         if fewer.busiest_utilisation <= limit:
             return fewer
@@ -173,11 +193,15 @@ def split_plan(demand: Demand, service: Service) -> SplitPlan | None:
     return None
 
 
+def _workers_needed(demand: Demand, service: Service) -> int:
+    """Return how many workers meet the target if they share the records evenly."""
+    return max(1, math.ceil(demand.rate * service.per_worker / demand.target - 1e-9))
+
+
 def _queue_option(demand: Demand, service: Service, hottest: float) -> Option:
     """Return the option for a queue group, with the share of its hottest lane. Partitions do not divide its work, so
     one is enough."""
-    needed = max(1, math.ceil(demand.rate * service.per_worker / demand.target - 1e-9))
-    workers = demand.consumers or min(_MAX_CONSUMERS, needed)
+    workers = demand.consumers or min(_MAX_CONSUMERS, _workers_needed(demand, service))
     waits = (
         queueing.mean_wait_seconds(demand.rate, service.per_worker, workers),
         queueing.mean_wait_seconds(demand.rate * hottest, service.per_key),
@@ -216,6 +240,9 @@ def words(demand: Demand, service: Service, found: CapacityPlan, split: SplitPla
     )
     if demand.mode == QUEUE:
         said.append("In a queue group partitions do not part the work: any worker takes the next key that is free.")
+    elif chosen.consumers > chosen.partitions:
+        idle = chosen.consumers - chosen.partitions
+        said.append(f"{idle:,} of the consumers {'has' if idle == 1 else 'have'} no partition, and nothing to do.")
     alone = hottest_key_utilisation(demand, service)
     if found.fits:
         if chosen.wait_ms is not None:
@@ -229,11 +256,27 @@ def words(demand: Demand, service: Service, found: CapacityPlan, split: SplitPla
         )
         said += _split_words(demand, split) if split else ["Make the work shorter, or find a finer key."]
     else:
-        said.append(
-            f"That is above the target of {demand.target:.0%}:"
-            f" {'more workers' if demand.mode == QUEUE else 'more consumers (and as many partitions)'} would mend it."
-        )
+        said.append(f"That is above the target of {demand.target:.0%}: {_remedy_text(demand, service, found)}.")
     return said
+
+
+def _remedy_text(demand: Demand, service: Service, found: CapacityPlan) -> str:
+    """Return what helps if the target is not met, and the hottest key is not the reason."""
+    remedy = found.remedy
+    if demand.mode == QUEUE:
+        return f"{_workers_needed(demand, service):,} workers would mend it"
+    if remedy is not None:
+        return f"{remedy.consumers:,} consumers and {remedy.partitions:,} partitions would mend it"
+    least = _workers_needed(demand, service)
+    if least > CANDIDATES[-1]:
+        return (
+            f"it takes more than {least:,} consumers with a partition each, and `plan` looks at up to"
+            f" {CANDIDATES[-1]:,}. Make the work shorter, or divide the records over several topics"
+        )
+    return (
+        "the keys do not lie evenly enough in the partitions, whatever their number. In a queue group (--mode queue)"
+        " any worker takes the next key that is free"
+    )
 
 
 def _split_words(demand: Demand, split: SplitPlan) -> list[str]:
