@@ -14,13 +14,15 @@ from contextlib import contextmanager
 from itertools import count, islice
 from typing import Any
 
+import msgspec
 import pytest
 
 from logbroker.cli.common import terminal
 from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.queue import again
+from logbroker.cli.queue.lanes import explanation
 from logbroker.cli.queue.text import value_text
-from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, Worker, WorkerDelivery
+from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker, WorkerDelivery
 from logbroker.errors import DiskFullError
 from tests.cli.command import output_of
 from tests.cli.queues import Queue, exhaust, send, take
@@ -70,6 +72,31 @@ def test_explain_tells_a_retry_from_a_time_that_is_still_ahead(queue: Queue, top
     assert queue.json("describe", name)["counts"]["held_lanes"] == 2
     assert queue.json("lanes", name, "--order", "held")["total"] == 0
     assert queue.json("lanes", name, "--order", "waiting")["total"] == 2
+
+
+def test_explain_says_what_a_ready_lane_waits_for_while_its_group_halts(queue: Queue, topic: str, name: str) -> None:
+    queue("create", name, "--topic", topic, "--grace", "30")
+    with Worker(queue.address, name, prefetch=1) as worker, QueueAdmin(queue.address) as admin:
+        held = next(iter(worker)).key
+        key = next(key for key in (b"c1", b"c2") if key != held)
+        admin.alter_queue(name, QueueSettings(ordering="key", key_header="h"))
+        why = "nothing new is handed out until 1 record in flight is settled: the altered settings take effect then"
+        assert f"  {why}" in queue("explain", name, key.decode())
+        assert f"draining: {why}" in queue("describe", name)
+        waiting = msgspec.structs.replace(admin.describe_queue(name), state="waiting")
+        why = "only the workers from before the start of the broker are served, until the grace is over (30 s)"
+        assert why in "".join(explanation(admin.explain_lane(name, key), waiting))
+
+
+def test_explain_names_the_lease_that_a_split_waits_for(queue: Queue, topic: str, name: str) -> None:
+    queue("create", name, "--topic", topic)
+    with Worker(queue.address, name) as worker:
+        key = next(iter(worker)).key
+        assert key is not None
+        queue("split", name, key.decode(), "--by", "header:h")
+        explained = queue("explain", name, key.decode())
+        assert ": splitting\n" in explained
+        assert re.search(r"\n  lease ends    in .* s, unless the worker extends it\n", explained)
 
 
 def test_explain_offers_all_that_can_be_done_with_a_parked_lane(queue: Queue, topic: str, name: str) -> None:
@@ -325,6 +352,8 @@ def test_letters_that_were_not_sent_back_are_listed(queue: Queue, topic: str, na
     assert left("--key", "c2") == by_key[2]
     assert "no dead letter of this key is left" in queue("letters", name, "--key", "c9")
     queue("redrive", name, "--key", "c2")
+    none = f"none with this key is left (`logbroker queue letters {name}` lists the keys)"
+    assert queue("redrive", name, "--key", "nobody") == f"0 dead letters sent back; {none}\n"
     assert left("--key", "c2") == []
     fail_all(4)
     assert left("--key", "c2") == by_key[2]

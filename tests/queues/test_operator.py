@@ -186,6 +186,17 @@ def test_the_hottest_lanes_and_the_alarms() -> None:
     assert {alarm.kind for alarm in inspector.alarms(at(61))} == {AlarmKind.SHARE, AlarmKind.PARKED, AlarmKind.AGE}
 
 
+@pytest.mark.parametrize(("policy", "state"), [(OnExhausted.BLOCK, "blocked"), (OnExhausted.PARK, "parked")])
+def test_the_alarm_for_a_large_lane_says_that_it_is_held(policy: OnExhausted, state: str) -> None:
+    queue = new_queue(alarm_share=0.0, max_attempts=1, on_exhausted=policy)
+    inspector = Inspector(queue)
+    admit(queue, [b"hot"] * 520)
+    why = "520 of 520 waiting records are of one key"
+    assert [alarm.message for alarm in inspector.alarms(at(0))] == [why]
+    nack(queue, queue.take("w", 1, at(0)), 0)
+    assert [alarm.message for alarm in inspector.alarms(at(0))] == [f"{why}, which is {state}"]
+
+
 def test_a_lane_of_512_records_raises_no_alarm_by_its_share_and_one_more_does() -> None:
     """As settings, help and docs say: whether the lane grows to it, or shrinks to it."""
     queue = new_queue(alarm_share=0.0)

@@ -102,6 +102,8 @@ def redrive(
     else:
         told = f"of {counted(keys, 'key')} would be sent back (--dry-run)" if dry_run else "sent back"
         rest = "; more are left" if more else ""
+        if key is not None and not (records or more or held):
+            rest = f"; none with this key is left (`logbroker queue letters {group}` lists the keys)"
         tell(f"{counted(records, 'dead letter')} {told}{rest}")
     if held:
         raise LogbrokerError(

@@ -15,6 +15,7 @@ from logbroker.cli.common.options import Place, PlaceType, broker_option, json_o
 from logbroker.cli.queue.options import settings_of, settings_options
 from logbroker.cli.queue.text import (
     description_document,
+    halt_text,
     indexed_text,
     key_text,
     letters_kept_text,
@@ -273,6 +274,9 @@ def _show(queue: QueueDescription, letters_kept: str) -> None:
             f"paused: too many lanes are stalled, or too many records are delayed, to scan {unscanned} more"
             + ("" if queue.settings.priority == "none" else "; priority order covers scanned records only")
         )
+        write_line()
+    elif halt := halt_text(queue):
+        write_line(f"{queue.state}: {halt}")
         write_line()
     if queue.obstacle:
         write_line(queue.obstacle)

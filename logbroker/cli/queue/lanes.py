@@ -13,7 +13,7 @@ from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.common.lines import counted, write_line
 from logbroker.cli.common.options import broker_option, json_option, number_option
 from logbroker.cli.queue.decisions import base64_option
-from logbroker.cli.queue.text import indexed_text, key_text, lane_document, moment_text, oldest_text, value_text
+from logbroker.cli.queue.text import halt_text, indexed_text, key_text, lane_document, moment_text, oldest_text, value_text
 from logbroker.client.admin.queue_descriptions import LaneOrder
 from logbroker.client.sync import LaneDescription, LaneList, QueueDescription
 
@@ -167,9 +167,10 @@ def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]
     if lane.held_ms is not None:
         rows.append(("handed out", f"{terminal.age_text(lane.held_ms)} ago"))
     if lane.due_in_ms is not None:
+        is_worked_on = bool(lane.worker_id) and lane.state != "waiting"
         waits_for = "read again" if lane.obstacle else "next retry" if lane.attempt > 1 else "due"
-        what = {"in flight": "lease ends", "in session": "lock ends"}.get(lane.state, waits_for)
-        extended = ", unless the worker extends it" if lane.state in ("in flight", "in session") else ""
+        what = ("lock ends" if lane.session_token else "lease ends") if is_worked_on else waits_for
+        extended = ", unless the worker extends it" if is_worked_on else ""
         rows.append((what, f"in {terminal.age_text(lane.due_in_ms)}{extended}"))
     if lane.offset >= 0:
         replaced = ", replaced by an operator" if lane.replaced else ""
@@ -233,6 +234,8 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
             return f"deliveries begin when all records are indexed: {indexed_text(queue)}"
         if queue.obstacle:
             return queue.obstacle
+        if halt := halt_text(queue):
+            return halt
         connected = sum(worker.connected for worker in queue.workers)
         return "it waits for a worker with room" if connected else "no worker is connected"
     if lane.state == "not scanned":

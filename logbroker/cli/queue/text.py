@@ -79,6 +79,20 @@ def moment_text(moment_ms: int) -> str:
     return f"{terminal.local_time_text(moment_ms)} ({age})"
 
 
+def halt_text(queue: QueueDescription) -> str:
+    """Return what a group that is draining or waiting waits for; "": it is in another state."""
+    if queue.state == "draining":
+        left = counted(queue.counts.in_flight, "record")
+        return (
+            f"nothing new is handed out until {left} in flight {'is' if queue.counts.in_flight == 1 else 'are'} settled:"
+            " the altered settings take effect then"
+        )
+    if queue.state == "waiting":
+        grace = seconds_text(queue.settings.grace_seconds or 0)
+        return f"only the workers from before the start of the broker are served, until the grace is over ({grace})"
+    return ""
+
+
 def letters_kept_text(configs: Iterable[ConfigValue]) -> str:
     """Return how long a dead-letter topic with these configs keeps letters."""
     values = {

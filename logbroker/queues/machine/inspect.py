@@ -331,7 +331,8 @@ class Inspector:
         for lane in list(queue.lanes.successors.long_lanes()):
             size, first = self.size(lane), self.first_of(lane)
             if size > max(CHUNK_RECORDS, settings.alarm_share * queue.open_records):
-                text = f"{size} of {queue.open_records} waiting records are of one key"
+                state = f", which is {STATE_NAMES[lane.state]}" if lane.state in (BLOCKED, PARKED) else ""
+                text = f"{size} of {queue.open_records} waiting records are of one key{state}"
                 alarms.append(Alarm(AlarmKind.SHARE, lane.key, NO_RECORD, text))
             if lane.head not in queue.stalled.set_aside and (seconds := self._too_old(first, now)):
                 text = f"the oldest of {size} records of the lane has waited for {seconds} s"
