@@ -16,6 +16,7 @@ from logbroker.queues.model.messages import DeliveryCounts, PriorityCounts
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.splits import Split
 from logbroker.queues.model.starts import UNSEEN_END
+from logbroker.record.bands import Band
 from logbroker.types import TopicId
 
 # Steps of a `Pace`:
@@ -35,6 +36,8 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     credit: int
     sessions: int
     connected: bool
+    band: Band | None
+    """Band whose records the worker takes; None: it takes all records."""
 
 
 class PartitionProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +125,7 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
                 credit=link.pull.credit,
                 sessions=len(worker.sessions),
                 connected=link.connected,
+                band=link.pull.band,
             )
         )
         yield 2

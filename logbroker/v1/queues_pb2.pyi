@@ -589,20 +589,26 @@ class QueueCounts(_message.Message):
     def __init__(self, open: _Optional[int] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., unscanned: _Optional[int] = ..., lanes: _Optional[int] = ..., held_lanes: _Optional[int] = ..., blocked_lanes: _Optional[int] = ..., parked_lanes: _Optional[int] = ..., sessions: _Optional[int] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., nacked: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., leases_lost: _Optional[int] = ..., alarms_raised: _Optional[int] = ..., expired: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., refused_letters: _Optional[int] = ..., unsent_outputs: _Optional[int] = ..., removed: _Optional[int] = ..., moving_lanes: _Optional[int] = ...) -> None: ...
 
 class DescribedWorker(_message.Message):
-    __slots__ = ("worker_id", "client_name", "in_flight", "credit", "sessions", "connected")
+    __slots__ = ("worker_id", "client_name", "in_flight", "credit", "sessions", "connected", "band", "lowest_priority", "highest_priority")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_NAME_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    BAND_FIELD_NUMBER: _ClassVar[int]
+    LOWEST_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_PRIORITY_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     client_name: str
     in_flight: int
     credit: int
     sessions: int
     connected: bool
-    def __init__(self, worker_id: _Optional[str] = ..., client_name: _Optional[str] = ..., in_flight: _Optional[int] = ..., credit: _Optional[int] = ..., sessions: _Optional[int] = ..., connected: _Optional[bool] = ...) -> None: ...
+    band: str
+    lowest_priority: int
+    highest_priority: int
+    def __init__(self, worker_id: _Optional[str] = ..., client_name: _Optional[str] = ..., in_flight: _Optional[int] = ..., credit: _Optional[int] = ..., sessions: _Optional[int] = ..., connected: _Optional[bool] = ..., band: _Optional[str] = ..., lowest_priority: _Optional[int] = ..., highest_priority: _Optional[int] = ...) -> None: ...
 
 class QueuePartition(_message.Message):
     __slots__ = ("partition", "floor", "scanned", "end", "status", "done")

@@ -121,6 +121,8 @@ def test_a_group_without_priorities_has_no_bands(api: Api) -> None:
 def test_a_worker_of_a_band_gets_its_records_alone(api: Api) -> None:
     group = QueueGroup(api, priority="strict")
     hot, rest = group.worker(band="hot"), group.worker()
+    bands = [(each.band, each.lowest_priority, each.highest_priority) for each in group.describe().workers]
+    assert sorted(bands) == [("", 0, 0), ("hot", 7, 9)]
     api.produce(group.topic, batch([(b"a", 1), (b"b", 8), (b"c", 5), (b"d", 7)]))
     assert [each.value for each in hot.take(2)] == [b"b", b"d"]
     hot.credit(1)

@@ -13,7 +13,15 @@ from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.common.lines import counted, write_line
 from logbroker.cli.common.options import broker_option, json_option, number_option
 from logbroker.cli.queue.decisions import base64_option
-from logbroker.cli.queue.text import halt_text, indexed_text, key_text, lane_document, moment_text, oldest_text, value_text
+from logbroker.cli.queue.text import (
+    halt_text,
+    indexed_text,
+    key_text,
+    lane_document,
+    moment_text,
+    oldest_text,
+    value_text,
+)
 from logbroker.client.admin.queue_descriptions import LaneOrder
 from logbroker.client.sync import LaneDescription, LaneList, QueueDescription
 

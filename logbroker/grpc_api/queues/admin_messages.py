@@ -13,7 +13,7 @@ from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
 from logbroker.grpc_api.groups.messages import topic_name
 from logbroker.grpc_api.status import Statuses
 from logbroker.pacing import Pace
-from logbroker.queues.description import QueueGroupReport, describe_group
+from logbroker.queues.description import QueueGroupReport, WorkerReport, describe_group
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.record_id import MAX_PARTITIONS
 from logbroker.queues.model.redrive_ends import RedriveEnds
@@ -112,17 +112,7 @@ async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace, wait
         topic_id=described.topic_id,
         settings=settings_message(described.settings),
         counts=_counts(described),
-        workers=[
-            pb.DescribedWorker(
-                worker_id=worker.worker_id,
-                client_name=worker.client_name,
-                in_flight=worker.in_flight,
-                credit=worker.credit,
-                sessions=worker.sessions,
-                connected=worker.connected,
-            )
-            for worker in described.workers
-        ],
+        workers=[_worker(worker) for worker in described.workers],
         partitions=[
             pb.QueuePartition(
                 partition=each.partition,
@@ -162,6 +152,21 @@ async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace, wait
             for each in described.splits
         ],
     )
+
+
+def _worker(worker: WorkerReport) -> pb.DescribedWorker:
+    message = pb.DescribedWorker(
+        worker_id=worker.worker_id,
+        client_name=worker.client_name,
+        in_flight=worker.in_flight,
+        credit=worker.credit,
+        sessions=worker.sessions,
+        connected=worker.connected,
+    )
+    if (band := worker.band) is not None:
+        message.band = band.name
+        message.lowest_priority, message.highest_priority = band.lowest_priority, band.highest_priority
+    return message
 
 
 def _counts(described: QueueGroupReport) -> pb.QueueCounts:
