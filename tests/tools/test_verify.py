@@ -16,6 +16,7 @@ from logbroker.client.sync import Admin, Producer
 from logbroker.embedded_broker import embedded
 from logbroker.record.header import HEADER_BYTES
 from logbroker.storage.data_dir import DataDir
+from logbroker.storage.files import read_regular
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint
 from logbroker.storage.segment import Segment
 from logbroker.tools.segments.findings import PartitionReport, Severity
@@ -559,3 +560,40 @@ def test_segments_that_retention_removes_beside_a_broker_are_not_missed(
     (report,) = _reports_after(lambda: None, running.data_dir)
     assert running.logs() != logs
     assert wrong(report) == []
+
+
+def test_a_topic_that_is_deleted_while_its_log_is_read_is_no_damage(
+    running: StoppedPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scandir = os.scandir
+
+    def delete(path: Path) -> Iterator[os.DirEntry[str]]:
+        """Delete the topic after the directory was seen, and before it is listed."""
+        if path == running.directory:
+            running.directory.rename(running.data_dir.parent / "away")
+            monkeypatch.setattr(Metadata, "has_topic", lambda _self, topic_id: topic_id != running.disk.topic_id)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", delete)
+    (report,) = verify(locate([running.directory]), lambda _bytes: None)
+    assert [finding.message for finding in report.findings] == ["its topic was deleted meanwhile"]
+
+
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "partition.metadata"])
+def test_a_small_file_that_a_broker_makes_at_this_moment_is_not_missed(
+    running: StoppedPartition, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = running.directory / name
+    content = path.read_bytes()
+    path.unlink()
+
+    def read_before(read: Path) -> bytes:
+        try:
+            return read_regular(read)
+        except FileNotFoundError:
+            path.write_bytes(content)
+            raise
+
+    monkeypatch.setattr("logbroker.tools.segments.verify.read_regular", read_before)
+    assert wrong(report_of(running.directory)) == []
+    assert path.exists()

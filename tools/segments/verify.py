@@ -126,6 +126,17 @@ def _unreadable(path: Path, message: str) -> PartitionReport:
     return PartitionReport(path=str(path), live=False, segments=[], findings=[finding])
 
 
+def _read_small(path: Path) -> bytes:
+    """Return the content of a small file, which a running broker may make at this moment. Raises OSError, and
+    CorruptLogError if the file is too large."""
+    try:
+        return read_regular(path)
+    except FileNotFoundError:
+        if os.path.exists(path):
+            return read_regular(path)
+        raise
+
+
 def _is_another(segment: SegmentFile, entry: SegmentCheckpoint) -> bool:
     """Whether a file does not begin with the batch that the broker wrote there."""
     with open(open_regular(segment.path), "rb") as log:
@@ -280,7 +291,10 @@ class _PartitionVerification:
         return check
 
     def _tell_side_files(self) -> None:
-        for path in sorted(self._partition.directory.glob("*.log.cut-*")):
+        paths: list[Path] = []
+        with suppress(FileNotFoundError):  # The topic was deleted meanwhile.
+            paths = sorted(self._partition.directory.glob("*.log.cut-*"))
+        for path in paths:
             with suppress(FileNotFoundError):
                 size_bytes = path.stat().st_size
                 self._tell(Severity.NOTE, str(path), f"{size_bytes} bytes that recovery or a repair cut off the log")
@@ -289,7 +303,7 @@ class _PartitionVerification:
         path = self._partition.directory / METADATA_NAME
         topic_id = self._known.topic_id
         try:
-            found = decode_metadata(str(path), read_regular(path))
+            found = decode_metadata(str(path), _read_small(path))
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
                 severity = Severity.NOTE if topic_id is None else Severity.ERROR
@@ -317,7 +331,7 @@ class _PartitionVerification:
         checkpoint = self._known.checkpoint
         known = checkpoint.epochs if checkpoint is not None else []
         try:
-            epochs = decode_epochs(str(path), read_regular(path))
+            epochs = decode_epochs(str(path), _read_small(path))
         except OSError as error:
             if not isinstance(error, FileNotFoundError) or os.path.lexists(path):
                 self._tell_unreadable(path, error)
