@@ -82,11 +82,9 @@ def moment_text(moment_ms: int) -> str:
 def halt_text(queue: QueueDescription) -> str:
     """Return what a group that is draining or waiting waits for; "": it is in another state."""
     if queue.state == "draining":
-        left = counted(queue.counts.in_flight, "record")
-        return (
-            f"nothing new is handed out until {left} in flight {'is' if queue.counts.in_flight == 1 else 'are'} settled:"
-            " the altered settings take effect then"
-        )
+        in_flight = queue.counts.in_flight
+        left = f"{counted(in_flight, 'record')} in flight {'is' if in_flight == 1 else 'are'} settled"
+        return f"nothing new is handed out until {left}: the altered settings take effect then"
     if queue.state == "waiting":
         grace = seconds_text(queue.settings.grace_seconds or 0)
         return f"only the workers from before the start of the broker are served, until the grace is over ({grace})"
