@@ -85,15 +85,16 @@ class SplitPlan(msgspec.Struct, frozen=True, kw_only=True):
 def plan(demand: Demand, service: Service, candidates: Sequence[int] = CANDIDATES) -> CapacityPlan:
     """Return the smallest partition count that meets the target or, if none does, the smallest after which more
     partitions gain next to nothing."""
-    if demand.mode == QUEUE:
-        found = _queue_plan(demand, service)
-    else:
-        placed = _placed(demand.shares, sorted({*candidates, demand.consumers or 1}))
-        found = _group_plan(demand, service, placed)
+    is_queue = demand.mode == QUEUE
+    placed = {} if is_queue else _placed(demand.shares, sorted({*candidates, demand.consumers or 1}))
+
+    def planned(demand: Demand) -> CapacityPlan:
+        return _queue_plan(demand, service) if is_queue else _group_plan(demand, service, placed)
+
+    found = planned(demand)
     if found.fits or demand.consumers is None:
         return found
-    as_needed = msgspec.structs.replace(demand, consumers=None)
-    more = _queue_plan(as_needed, service) if demand.mode == QUEUE else _group_plan(as_needed, service, placed)
+    more = planned(msgspec.structs.replace(demand, consumers=None))
     return msgspec.structs.replace(found, remedy=more.chosen) if more.fits else found
 
 
