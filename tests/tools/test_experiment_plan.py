@@ -251,8 +251,10 @@ def test_a_plan_for_many_consumers_has_as_many_partitions_as_they_need(consumers
 
 
 def test_a_given_number_of_consumers_may_be_the_number_of_partitions() -> None:
-    found = planning.plan(demand(500, [1 / 7] * 7, consumers=7), SERVICE, candidates=(1, 2))
-    assert [option.partitions for option in found.options] == [1, 2, 7]
+    wanted = demand(500, [1 / 7] * 7, consumers=7)
+    assert 7 not in planning.CANDIDATES
+    assert [option.partitions for option in planning.plan(wanted, SERVICE).options] == sorted({*planning.CANDIDATES, 7})
+    assert [option.partitions for option in planning.plan(wanted, SERVICE, candidates=(1, 2)).options] == [1, 2]
 
 
 def test_what_no_number_of_consumers_mends_is_said_not_to_be_mended_by_more() -> None:

@@ -14,7 +14,7 @@ from logbroker.tools.experiments.capacity import QUEUE, Service
 from logbroker.tools.experiments.keys import partition_shares_of, sub_lane_shares
 
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1000)
-"""The partition counts that are tried, besides the given number of consumers."""
+"""The partition counts that `plan` tries."""
 SUB_LANES: Final = (2, 4, 8, 16, 32, 64)
 _MOST_SPLIT_KEYS: Final = 8
 """Maximum number of keys that an operator would split."""
@@ -82,11 +82,13 @@ class SplitPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The result, with as many workers as it needs to meet the target."""
 
 
-def plan(demand: Demand, service: Service, candidates: Sequence[int] = CANDIDATES) -> CapacityPlan:
+def plan(demand: Demand, service: Service, candidates: Sequence[int] | None = None) -> CapacityPlan:
     """Return the smallest partition count that meets the target or, if none does, the smallest after which more
-    partitions gain next to nothing."""
+    partitions gain next to nothing. `candidates`: the counts in question; None: `CANDIDATES` and the given number of
+    consumers."""
     is_queue = demand.mode == QUEUE
-    placed = {} if is_queue else _placed(demand.shares, sorted({*candidates, demand.consumers or 1}))
+    counts = sorted({*CANDIDATES, demand.consumers or 1}) if candidates is None else candidates
+    placed = {} if is_queue else _placed(demand.shares, counts)
 
     def planned(demand: Demand) -> CapacityPlan:
         return _queue_plan(demand, service) if is_queue else _group_plan(demand, service, placed)
