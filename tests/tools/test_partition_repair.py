@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -631,3 +632,38 @@ def test_a_broker_serves_what_a_repair_left_and_tells_who_read_further(accept_ga
             consumer.subscribe("t")
             [batch] = [batch for batch in consumer.batches(until_end=True) if batch]
             assert [(record.offset, record.value) for record in batch] == [(end, b"next")]
+
+
+@BOTH
+def test_damage_in_deleted_records_costs_no_others(stopped: StoppedPartition, accept_gaps: bool) -> None:
+    """Their bytes stay until their whole segment can go."""
+    _delete_below(stopped, 11)
+    log = stopped.logs()[0]
+    for number in (0, 2, 3):
+        overwrite(log, batch_positions(log)[number] + 65, b"!")
+    plan = repaired(stopped.directory, accept_gaps=accept_gaps)
+    assert plan.lost == []
+    assert any("offsets 4 to 7 had been deleted" in problem.message for problem in plan.survey.problems)
+    assert plan_of(stopped.directory, accept_gaps=accept_gaps) is None
+    assert wrong(report_of(stopped.data_dir)) == []
+    served = opened(stopped)
+    assert (served.log_start_offset, served.log_end_offset) == (11, END)
+    assert [record.value for record in stopped.disk.records() if record.offset >= 11] == VALUES[11:]
+
+
+def test_a_log_is_cut_where_damage_reaches_beyond_the_deleted_records(stopped: StoppedPartition) -> None:
+    _delete_below(stopped, 11)
+    log = stopped.logs()[0]
+    for number in (2, 5):
+        overwrite(log, batch_positions(log)[number] + 65, b"!")
+    plan = repaired(stopped.directory, accept_gaps=False)
+    assert plan.lost == [(11, END)]
+    served = opened(stopped)
+    assert (served.log_start_offset, served.log_end_offset) == (11, 11)
+
+
+def _delete_below(stopped: StoppedPartition, offset: int) -> None:
+    """Delete records, whose segment stays."""
+    checkpoint = decode_partition(b"", stopped.disk.stored or b"")
+    stopped.disk.stored = msgspec.msgpack.encode(replace(checkpoint, log_start_offset=offset))
+    stopped.store_metadata()

@@ -1,8 +1,8 @@
 """Repairs a partition with an interrupted log: a segment is missing, damaged, or belongs to another partition.
 
 A survey reads the whole directory and reports every fault, the lowest offset first. Then an operator chooses one of two
-repairs. *Cut* ends the log at the first fault. *Accept gaps* keeps all good batches at their offsets, and readers skip
-the missing offsets between them.
+repairs. *Cut* ends the log at the first fault that is not in deleted records. *Accept gaps* keeps all good batches at
+their offsets, and readers skip the missing offsets between them.
 
 Bytes that a repair removes from the log are kept in side files. The row of the metadata store is written last, after
 everything else is synced. If a repair dies half-way, a broker still either refuses the partition or can open it safely,
@@ -146,6 +146,12 @@ class Survey(msgspec.Struct, kw_only=True):
     is_foreign: bool = False
     """Whether the files belong to another partition, so that nothing can be repaired."""
     rewrite_metadata: bool = False
+
+    @property
+    def log_start_offset(self) -> int:
+        """The offset below which all records are deleted, whether their bytes are still there or not."""
+        checkpoint = self.known.checkpoint
+        return checkpoint.log_start_offset if checkpoint is not None else 0
 
 
 class PartitionPlan(msgspec.Struct, kw_only=True):
@@ -500,12 +506,12 @@ class _Surveyor:
             is_missing = not piece.goes_on or (is_damaged and offset < piece.first_offset)
             missing = (offset, piece.first_offset) if is_missing else None
             if is_damaged:
-                problems.append(_damage(path, position, piece.start, faults, missing))
+                problems.append(_damage(path, position, piece.start, faults, missing, self._survey.log_start_offset))
             elif missing is not None:
                 self._tell_missing(path, *missing, f"before byte {piece.start}")
             position, offset = piece.end, piece.next_offset
         if position < kept.size_bytes:
-            problems.append(_damage(path, position, kept.size_bytes, faults, None))
+            problems.append(_damage(path, position, kept.size_bytes, faults, None, 0))
 
 
 def _right_name(segment: SegmentFile) -> str:
@@ -523,9 +529,14 @@ def _is_sound(log: LogFile, first: BatchHeader) -> bool:
     return header_fault(first, log.size_bytes) is None and log.batch_crc(0, first.size_bytes) == first.crc
 
 
-def _damage(path: str, start: int, end: int, faults: list[Fault], missing: tuple[int, int] | None) -> Problem:
+def _damage(
+    path: str, start: int, end: int, faults: list[Fault], missing: tuple[int, int] | None, log_start: int
+) -> Problem:
     reason = next((fault.reason for fault in faults if start <= fault.position < end), "it does not go on there")
-    lost = f"; offsets {missing[0]} to {missing[1] - 1} are lost" if missing else ""
+    lost = ""
+    if missing is not None:
+        are = "had been deleted" if missing[1] <= log_start else "are lost"
+        lost = f"; offsets {missing[0]} to {missing[1] - 1} {are}"
     message = f"bytes {start} to {end - 1} are damaged: {reason}{lost}"
     return Problem(path=path, message=message, position=start, end=end, missing=missing)
 
@@ -537,8 +548,7 @@ def plan_repair(found: Survey, *, accept_gaps: bool) -> PartitionPlan | None:
         return None
     if found.is_foreign:
         raise CorruptLogError(f"{found.problems[0].path}: {found.problems[0].message}")
-    checkpoint, ours = found.known.checkpoint, found.known.topic_id is not None
-    log_start = checkpoint.log_start_offset if checkpoint is not None else 0
+    log_start, ours = found.log_start_offset, found.known.topic_id is not None
     if accept_gaps:
         kept = [each for each in found.kept if each.pieces]
         end_offset = found.reached_offset
@@ -566,23 +576,24 @@ def plan_repair(found: Survey, *, accept_gaps: bool) -> PartitionPlan | None:
         set_aside=[(path, free_name(f"{path}.cut-0")) for path in dict.fromkeys([*found.strays, *gone])],
         end_offset=end_offset,
         begin_segment=begin_segment,
-        lost=[(first, behind) for first, behind in lost if first < behind],
+        lost=[(max(first, log_start), behind) for first, behind in lost if max(first, log_start) < behind],
         epochs=epochs,
         checkpoint=_checkpoint(found, kept, end_offset, gaps, epochs or [], begin_segment=begin_segment),
     )
 
 
 def _before_the_first_problem(found: Survey) -> tuple[list[Kept], int]:
-    """Return the part of the log before the first interruption, and the end offset of that part."""
-    checkpoint = found.known.checkpoint
+    """Return the part of the log before the first interruption after the log start, and the end offset of that
+    part."""
     kept: list[Kept] = []
-    end_offset = checkpoint.log_start_offset if checkpoint is not None else 0
+    log_start = end_offset = found.log_start_offset
     for each in found.kept:
         if not each.goes_on:
             break
         position, pieces = 0, []
         for piece in each.pieces:
-            if piece.start != position or not piece.goes_on:
+            # A fault that lies below the log start is in records that are deleted.
+            if (piece.start != position or not piece.goes_on) and piece.first_offset > log_start:
                 break
             pieces.append(piece)
             position, end_offset = piece.end, piece.next_offset
