@@ -146,12 +146,14 @@ class ConfigSpec(msgspec.Struct, frozen=True):
         return self.name.replace(".", "_")
 
 
-def _integer(minimum: int, maximum: int) -> Callable[[str], int]:
+def _integer(minimum: int, maximum: int, room: int = 0) -> Callable[[str], int]:
+    """Return the parser of a number. It takes up to `room` more than it says, for values that only the broker sets."""
+
     def parse(text: str) -> int:
         value = whole_number(text)
         if value is None:
             raise ValueError("a whole number, in digits and nothing else")
-        if not minimum <= value <= maximum:
+        if not minimum <= value <= maximum + room:
             raise ValueError(f"a number from {minimum} to {maximum}")
         return value
 
@@ -171,9 +173,8 @@ def _choice(kind: type[enum.Enum]) -> Callable[[str], enum.Enum]:
 def _parser(config: DescribedSetting) -> Callable[[str], Any]:
     if config.is_number:
         least, most = config.setting.least, config.setting.most
-        if config.name == "max.message.bytes":
-            most = MAX_STORED_BATCH_BYTES  # `check_given` keeps users below that.
-        return _integer(int(least or 0), int(most or 0))
+        room = OWN_BYTES if config.name == "max.message.bytes" else 0  # `check_given` lets no user have it.
+        return _integer(int(least or 0), int(most or 0), room)
     return _choice(config.type) if config.choices else parse_bands
 
 

@@ -87,6 +87,14 @@ def test_illegal_configs_are_refused(api: Api, name: str, value: str) -> None:
     assert create(api, "configured", 1, **{name: value}) == "INVALID_CONFIG"
 
 
+@pytest.mark.parametrize("value", ["0", "-1", "16777217", "16842752", "16842753"])
+def test_a_refused_size_of_a_batch_is_told_the_limit_for_users(api: Api, topic: str, value: str) -> None:
+    """Topics of the broker itself may have 64 KiB more."""
+    alteration = pb.TopicAlteration(topic=pb.TopicRef(name=topic), set_configs={"max.message.bytes": value})
+    [result] = api.admin.AlterTopics(pb.AlterTopicsRequest(topics=[alteration])).results
+    assert f"a number from 1 to 16777216, not '{value}'" in result.status.message
+
+
 def test_a_name_is_taken_once(api: Api, topic: str) -> None:
     assert create(api, topic) == "TOPIC_EXISTS"
 
