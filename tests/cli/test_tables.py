@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from logbroker.cli.common import terminal
 from logbroker.cli.main import run
 from logbroker.client.sync import Consumer, QueueAdmin
+from tests.cli.command import ENVIRONMENT, LOGBROKER
 from tests.cli.queues import Queue, exhaust
 
 COMMANDS = (
@@ -28,6 +30,15 @@ COMMANDS = (
     ("config",),
     ("config", "retention.ms"),
 )
+
+
+@pytest.mark.parametrize("size", ["²", "٣", "9" * 5_000, "0", "-5", "abc", ""])
+def test_a_size_of_the_terminal_that_is_no_number_does_no_harm(size: str) -> None:
+    environment = {**ENVIRONMENT, "COLUMNS": size, "LINES": size}
+    command = [*LOGBROKER, "plan", "--rate", "4", "--work-ms", "2"]
+    result = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert b"Take 1 partition" in result.stdout
 
 
 @pytest.mark.prove

@@ -4,6 +4,7 @@ markup is never interpreted."""
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -15,13 +16,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from logbroker.cli.common.lines import shows_output
+from logbroker.cli.common.lines import shows_errors, shows_output
 from logbroker.cli.common.lines import write_json as write_json
 from logbroker.texts import shown
 
 _BETWEEN_COLUMNS: Final = 3
 _FOLDED_WIDTH: Final = 8
 """A column of longer texts is made no narrower than this."""
+_MAX_SIZE_DIGITS: Final = 5
 _SPANS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
@@ -127,17 +129,29 @@ def table(
     return Table(*columns, numbers=numbers, names=names, title=title, header=header)
 
 
+def new_console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """Return a console. If no width is given, it is as wide as COLUMNS says or, if that is no number, as the
+    terminal."""
+    # Rich takes other digits than 0 to 9, and any number of them, and fails to convert them.
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("COLUMNS", "LINES") or (value.isascii() and len(value) <= _MAX_SIZE_DIGITS)
+    }
+    return Console(stderr=stderr, width=width, _environ=environ)
+
+
 def show(made: Table) -> None:
     """Write a table to standard output. It is as wide as the terminal at most; without a terminal, 200
     characters."""
-    console = Console(width=None if shows_output() else 200)
+    console = new_console(width=None if shows_output() else 200)
     console.print(made.fitted(console.width))
 
 
 def say(*sentences: str) -> None:
     """Write sentences to standard output, each on lines of its own. On a terminal, long ones are broken between
     words."""
-    console = Console(width=None if shows_output() else 10_000)
+    console = new_console(width=None if shows_output() else 10_000)
     for sentence in sentences:
         console.print(_text(sentence))
 
@@ -176,10 +190,10 @@ def progress(description: str, total: int | None, unit: str) -> Iterator[Counter
         )
     else:
         bar = Progress(*columns, TextColumn(f"{{task.completed:,}} {unit}"), console=_STDERR)
-    bar.disable = not _STDERR.is_terminal
+    bar.disable = not shows_errors()  # With FORCE_COLOR, rich takes any file for a terminal.
     with bar:
         task = bar.add_task(shown(description), total=total)
         yield lambda done: bar.update(task, completed=done)
 
 
-_STDERR: Final = Console(stderr=True)
+_STDERR: Final = new_console(stderr=True)

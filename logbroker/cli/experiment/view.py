@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Final, Protocol
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
 from logbroker.cli.common import terminal
-from logbroker.cli.common.lines import warn
+from logbroker.cli.common.lines import shows_errors, warn
 from logbroker.tools.experiments.capacity import QUEUE
 from logbroker.tools.experiments.lane_strip import Strip, StripMetrics
 from logbroker.tools.experiments.palette import key_colour
@@ -38,8 +38,8 @@ class Look(Protocol):
 def shown(*, plain: bool) -> Iterator[Look]:
     """Show strips on standard error. On a terminal they are updated in place. Otherwise, or with `plain`, a line is
     written every two seconds."""
-    console = Console(stderr=True)
-    if plain or not console.is_terminal:
+    console = terminal.new_console(stderr=True)
+    if plain or not shows_errors():
         yield _Lines()
         return
     with Live(console=console, auto_refresh=False) as live:
