@@ -14,12 +14,11 @@ import msgspec
 import re2
 
 from logbroker.consumer_groups.assignors import AssignableTopic
-from logbroker.errors import InvalidRequestError, quoted
+from logbroker.errors import InvalidRequestError, InvalidTopicNameError, quoted
 from logbroker.record.bands import is_band_name
-from logbroker.types import INTERNAL_PREFIX
+from logbroker.types import INTERNAL_PREFIX, MAX_TOPIC_CHARACTERS, is_topic_name
 
 MAX_TOPICS: Final = 1_000
-MAX_NAME_CHARACTERS: Final = 249
 MAX_PATTERN_CHARACTERS: Final = 1_000
 MAX_BANDS: Final = 100
 _MAX_PATTERN_MEMORY_BYTES: Final = 1024 * 1024
@@ -36,15 +35,17 @@ class Subscription(msgspec.Struct, frozen=True):
     """Names of bands. Topics that have bands, now or later, are read only in these; (): in all."""
 
     def check(self) -> None:
-        """Raise InvalidRequestError if a bound is exceeded or the pattern is not valid."""
+        """Raise InvalidRequestError if a bound is exceeded, a name is none of a topic, or the pattern is not valid."""
         if len(self.topics) > MAX_TOPICS:
             raise InvalidRequestError(
                 f"the subscription names {len(self.topics)} topics; at most {MAX_TOPICS} are taken: use a topic pattern"
             )
-        if any(len(name) > MAX_NAME_CHARACTERS for name in self.topics):
-            raise InvalidRequestError(
-                f"the subscription names a topic of more than {MAX_NAME_CHARACTERS} characters: none has such a name"
-            )
+        for name in self.topics:
+            if not is_topic_name(name):
+                raise InvalidTopicNameError(
+                    f"no topic can have the name {quoted(name)} that the subscription names: use 1 to"
+                    f" {MAX_TOPIC_CHARACTERS} of a-z, A-Z, 0-9, '.', '_' and '-', or a topic pattern"
+                )
         if len(self.topic_pattern) > MAX_PATTERN_CHARACTERS:
             raise InvalidRequestError(
                 f"the topic pattern has {len(self.topic_pattern)} characters;"

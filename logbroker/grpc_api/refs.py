@@ -37,7 +37,7 @@ def find_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topic:
         return engine.topic_by_id(TopicId(topic_id))
     if name:
         return engine.topic(name)
-    raise InvalidRequestError("the item names no topic: set `topic` or `topic_id`")
+    raise InvalidRequestError("the item names no topic: its name is empty, and no id of a topic is given")
 
 
 def find_changeable_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topic:

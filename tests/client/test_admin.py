@@ -7,7 +7,7 @@ import datetime
 import grpc
 import pytest
 
-from logbroker.client import Admin, ListedOffset, NewTopic, Producer, TopicInfo, TopicPartition
+from logbroker.client import Admin, Consumer, ListedOffset, NewTopic, Producer, TopicInfo, TopicPartition
 from logbroker.errors import (
     BrokerUnavailableError,
     InvalidConfigError,
@@ -51,6 +51,20 @@ async def test_a_call_that_makes_many_partitions_has_time_for_them(partitions: i
     for seconds in left:
         assert seconds is not None
         assert least < seconds <= least + 1.5
+
+
+async def test_an_empty_name_is_that_of_no_topic(address: str, topic: str) -> None:
+    """A program has it from a variable that is not set."""
+    async with Admin(address) as admin, Producer(address) as producer, Consumer(address) as consumer:
+        for look_up in (producer.send_and_wait("", b""), consumer.assign([topic, ""])):
+            with pytest.raises(UnknownTopicError, match="no topic '': the name is empty"):
+                await look_up
+        for call in (admin.describe_topic(""), admin.alter_topic("", partitions=2), admin.delete_topic("")):
+            with pytest.raises(InvalidRequestError, match="name is empty"):
+                await call
+    async with Consumer(address, group=topic) as member:
+        with pytest.raises(InvalidTopicNameError, match="no topic can have the name ''"):
+            await member.subscribe("")
 
 
 async def test_records_are_deleted(address: str, topic: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from logbroker.consumer_groups.assignors import AssignableTopic
 from logbroker.consumer_groups.subscriptions import Subscription
-from logbroker.errors import InvalidRequestError
+from logbroker.errors import InvalidRequestError, InvalidTopicNameError
 from logbroker.types import TopicId
 
 TOPICS = {name: AssignableTopic(name, TopicId(name.encode().ljust(16)), 1) for name in ("orders", "orders-eu", "pay")}
@@ -37,6 +37,13 @@ def test_a_pattern_that_cannot_be_used_is_refused(pattern: str) -> None:
 def test_a_catastrophic_pattern_takes_linear_time() -> None:
     topics = {"a" * 249: AssignableTopic("a" * 249, TopicId(bytes(16)), 1)}
     assert Subscription((), "(a+)+b").resolve(topics) == frozenset()
+
+
+@pytest.mark.parametrize("name", ["", "orders-.*", "a b", "a/b", "ö", "..", "a" * 250])
+def test_a_name_that_no_topic_can_have_is_refused(name: str) -> None:
+    """The member would wait for the topic for ever."""
+    with pytest.raises(InvalidTopicNameError, match="no topic can have the name"):
+        Subscription(("orders", name)).check()
 
 
 def test_too_many_names_are_refused() -> None:

@@ -10,7 +10,7 @@ import msgspec
 from logbroker.client.transport.answers import items
 from logbroker.client.transport.connection import Connection
 from logbroker.config import MAX_BATCH_BYTES, BrokerConfig, TopicConfig
-from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
+from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownTopicError, quoted
 from logbroker.record.bands import Band
 from logbroker.types import TopicId
 from logbroker.v1 import admin_pb2
@@ -108,7 +108,10 @@ async def look_for_topics(connection: Connection, names: Iterable[str]) -> dict[
         return response.results
 
     found: dict[str, TopicInfo | LogbrokerError] = {}
-    async for name, result, error in items(names, ask):
+    if "" in (names := list(names)):
+        # In a message, an empty name is none.
+        found[""] = UnknownTopicError("no topic '': the name is empty")
+    async for name, result, error in items([name for name in names if name], ask):
         found[name] = error or topic_info(result.topic, max_request_bytes)
     return found
 
