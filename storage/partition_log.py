@@ -183,13 +183,13 @@ class PartitionLog:
 
     # --- deciding --------------------------------------------------------------------------------------------------
 
-    def is_retry(self, header: BatchHeader) -> bool:
+    def is_retry(self, header: BatchHeader, *, may_repeat: bool = False) -> bool:
         """Return whether `stage` would find that an idempotent producer sent this batch before.
 
         Raises ProducerForgottenError if the partition may have forgotten the producer.
         """
         try:
-            return header.producer_id >= 0 and self._producers.check(header) is not None
+            return header.producer_id >= 0 and self._producers.check(header, may_repeat=may_repeat) is not None
         except ProducerForgottenError:
             raise
         except (OutOfOrderSequenceError, ProducerFencedError):

@@ -12,7 +12,7 @@ import pytest
 from logbroker.broker.local_engine.catalog import partition_row_key
 from logbroker.config import DAY_MS, MAX_INT64
 from logbroker.engine import Append, Appended
-from logbroker.errors import LogbrokerError, ProducerForgottenError, UnknownProducerIdError
+from logbroker.errors import LogbrokerError, ProducerForgottenError, RecordTooLargeError, UnknownProducerIdError
 from logbroker.storage import producer_state
 from logbroker.storage.metadata.metadata_store import MetadataStore, Write
 from logbroker.types import Durability, TopicId
@@ -261,3 +261,20 @@ def stored_rows(opened: Opened) -> list[Write]:
 
 def open_store(tmp_path: Path) -> MetadataStore:
     return MetadataStore.open(tmp_path / "data" / "meta", on_failure=print)
+
+
+@pytest.mark.parametrize("may_repeat", [False, True])
+async def test_a_forgotten_kafka_producer_is_told_why_its_batch_is_refused(
+    open_at: OpenEngine, may_repeat: bool
+) -> None:
+    """It sends the batch again after PRODUCER_FORGOTTEN, and would be refused so until its time is over."""
+    async with open_at(max_producers=1) as opened:
+        topic = await opened.engine.create_topic("t", 1, {"max.message.bytes": "1000"})
+        await append_all(opened, topic.id, [batch_of(1)])
+        await append_all(opened, topic.id, [batch_of(2)])
+        large = batch(b"x" * 2000, producer_id=1, producer_epoch=1, base_sequence=0)
+        [refused] = await opened.engine.append([Append(topic.id, 0, large, may_repeat=may_repeat)])
+        assert isinstance(refused, RecordTooLargeError if may_repeat else ProducerForgottenError)
+        later = batch(b"x" * 2000, producer_id=1, producer_epoch=1, base_sequence=7)
+        [refused] = await opened.engine.append([Append(topic.id, 0, later, may_repeat=may_repeat)])
+        assert isinstance(refused, ProducerForgottenError)

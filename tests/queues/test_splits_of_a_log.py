@@ -415,6 +415,25 @@ async def test_a_hot_lane_that_is_blocked_is_left_to_the_operator(
         await until(lambda: state(group) == "split")
 
 
+async def test_why_a_hot_lane_cannot_be_split_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(splitter, "LOOK_SECONDS", 0.02)
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await fill(opened, range(1000), keys=[KEY])
+        group = await opened.group()
+        link = await group.connect(hello())
+        session = await link.open_session(KEY + b"#1", 1, 10.0)
+        assert session is not None
+        await group.alter(msgspec.structs.replace(group.settings, split_by="header:part", split_age_seconds=0.1))
+        said = "a lane is hot and cannot be split, key 'hot': key 'hot#1' has a session"
+        await until(lambda: said in caplog.text)
+        await link.close_session(KEY + b"#1", session.token)
+        await until(lambda: state(group) == "split")
+        assert caplog.text.count(said) == 1
+
+
 async def test_sub_lanes_with_a_held_record_are_not_calm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one record would hold up the whole key."""
     monkeypatch.setattr(splitter, "LOOK_SECONDS", 0.02)

@@ -276,7 +276,7 @@ class LocalEngine:
         # A batch that was appended before stays a repeat, even if it would be refused now because the topic or the
         # clock has changed. If the log does not know whether it was appended, `is_retry` raises
         # ProducerForgottenError. The refusal would be wrong then: it would invite the sender to send the records again.
-        if log.is_retry(header):
+        if log.is_retry(header, may_repeat=item.may_repeat):
             return self._stage(partition, batch, header, now_ms)
         if item.fence is not None and isinstance(refusal, StaleGenerationError):
             is_old = item.generation < self._changes.generation(item.topic_id)

@@ -21,33 +21,39 @@ class HotLanes:
         """Time (monotonic, s) since which a lane is hot, by key."""
         self._calm: dict[bytes, float] = {}
         """Time (monotonic, s) since which the sub-lanes of an automatic split are calm, by key of the lane."""
+        self._refusals: dict[bytes, str] = {}
+        """Why hot lanes cannot be split, by key."""
 
     @property
     def has_work(self) -> bool:
         """Whether lanes may have to be split or joined."""
         return bool(self._queue.settings.split_by) or any(split.is_automatic for split in self._queue.splits)
 
-    def look(self, now: Moment) -> tuple[list[Split], list[Split]]:
+    def look(self, now: Moment) -> tuple[list[Split], list[Split], list[tuple[bytes, str]]]:
         """Split the lanes that have been hot for long enough, and join those that have been calm. Return the splits
-        that were made, and those that are being undone."""
+        that were made, those that are being undone, and the keys that cannot be split, with the reasons; each reason is
+        returned once."""
         settings = self._queue.settings
         hot = [lane.key for lane in self._queue.lanes.successors.long_lanes() if self._is_hot(lane)]
         self._hot = {key: self._hot.get(key, now.seconds) for key in hot if key is not None}
         calm = [split for split in self._queue.splits if self._is_calm(split)]
         self._calm = {split.key: self._calm.get(split.key, now.seconds) for split in calm}
         made: list[Split] = []
+        told, self._refusals = self._refusals, {}
         for key, since in self._hot.items():
             if now.seconds - since >= settings.split_age_seconds:
                 split = self._split_of(key, now)
                 try:
                     self._queue.splitting.split(split, now)
-                except (InvalidRequestError, OverloadedError):
-                    continue  # For example, another split has a lane of this name.
+                except (InvalidRequestError, OverloadedError) as error:
+                    self._refusals[key] = error.message
+                    continue
                 made.append(split)
         undone = [split for split in calm if now.seconds - self._calm[split.key] >= settings.split_age_seconds]
         for split in undone:
             self._queue.splitting.join(split.key, now)
-        return made, undone
+        refused = [(key, why) for key, why in self._refusals.items() if told.get(key) != why]
+        return made, undone, refused
 
     def _split_of(self, key: bytes, now: Moment) -> Split:
         """Return the split for a hot lane. A lane that is being joined is split as before, because its sub-lanes have

@@ -86,9 +86,16 @@ class Splitter:
             await asyncio.sleep(min(LOOK_SECONDS, self._queue.settings.split_age_seconds / 2))
             if not self._hot_lanes.has_work:
                 continue
-            made, undone = self._hot_lanes.look(self._moment())
+            made, undone, refused = self._hot_lanes.look(self._moment())
             for split in made:
                 _log.warning("queue group %s: a lane is hot: %s", self._group_id, split)
+            for key, why in refused:
+                _log.warning(
+                    "queue group %s: a lane is hot and cannot be split, key %s: %s",
+                    self._group_id,
+                    quoted_key(key),
+                    why,
+                )
             for split in undone:
                 _log.info(
                     "queue group %s: the sub-lanes of key %s are calm, and are joined",
