@@ -137,7 +137,7 @@ def list_queues(broker: str, as_json: bool) -> None:
     if as_json:
         terminal.write_json([description_document(queue) for queue in found])
         return
-    numbers = ("waiting", "oldest", "in flight", "blocked", "parked", "workers")
+    numbers = ("waiting", "oldest", "in flight", "blocked lanes", "parked lanes", "workers")
     rows = terminal.table("queue group", "topic", "ordering", "state", *numbers, "", numbers=numbers)
     for queue in found:
         counts = queue.counts

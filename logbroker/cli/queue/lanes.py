@@ -251,11 +251,11 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
         left = f"{_records_are(unscanned)} not scanned yet" if unscanned else "the topic is not scanned to its end yet"
         if queue.state == "paused":
             left += ", because too many lanes are stalled, or too many records are delayed"
-        for partition in queue.partitions:
-            if partition.error is not None:
-                left += f", because partition {partition.partition} cannot be read: {partition.error}"
-                break
-        return f"it has no waiting records in the scanned part of the log; {left}: ask again later"
+        error = next((each for each in queue.partitions if each.error is not None), None)
+        why = ": ask again later"
+        if error is not None:
+            why = f", because partition {error.partition} cannot be read: {error.error}"
+        return f"it has no waiting records in the scanned part of the log; {left}{why}"
     if queue.settings.ordering != "key":
         what = "its records are not found by key" if queue.settings.ordering == "none" else "all records are one lane"
         return f"the group has ordering {queue.settings.ordering}, so {what}: see logbroker queue parked {queue.id}"
