@@ -486,11 +486,16 @@ def test_a_decision_about_lanes_that_is_stopped_says_how_many_it_moved(
     assert told.rstrip("\n") == "logbroker: stopped: resumed 30 lanes; lane k30 may have been, too"
 
 
-def test_dead_letters_go_back_in_their_order(queue: Queue, topic: str, name: str) -> None:
+def test_dead_letters_go_back_in_their_order(
+    queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exhaust(queue, topic, name, "dead-letter")
     planned = queue.json("redrive", name, "--dry-run")
     assert planned == {"records": 4, "keys": 1, "more": False, "held": 0, "why_held": None, "dry_run": True}
     assert "would be" in queue("redrive", name, "--dry-run")
+    monkeypatch.setattr(again, "_MAX_COUNTED", 3)
+    told = queue("redrive", name, "--dry-run")
+    assert told == "3 dead letters of 1 key would be sent back (--dry-run); there are more, which were not counted\n"
     assert queue("redrive", name, "--key", "c2") == "4 dead letters sent back\n"
     assert take(queue.address, name, 4) == [2, 7, 12, 17]
     assert queue.json("redrive", name)["records"] == 0

@@ -170,8 +170,8 @@ def _check_metadata_is_there(data_dir: DataDir) -> None:
     if is_missing(data_dir.meta_path) and (found := partition_directories(data_dir.path)):
         raise DataDirError(
             f"the metadata store {data_dir.meta_path} is missing, but there are partitions ({_some(found)}); restore a "
-            "backup of it (logbroker meta restore; docs/PRODUCTION.md says how without one), or move the partitions out "
-            "of the data directory"
+            "backup of it (logbroker meta restore; docs/PRODUCTION.md says how without one), or move the partitions "
+            "out of the data directory"
         )
 
 

@@ -31,6 +31,8 @@ from logbroker.record.dead_letter import ATTEMPTS, LAST_FAILURE, ORIGIN_OFFSET, 
 
 _AT_ONCE: Final = 1000
 """The number of dead letters per call, so that the progress bar moves."""
+_MAX_COUNTED: Final = 200_000
+"""Maximum number of dead letters that a dry run counts, within a few seconds."""
 
 
 @click.command()
@@ -71,7 +73,7 @@ def redrive(
 
     with CommandQueueAdmin(broker) as admin:
         if dry_run:
-            found = admin.redrive(group, key=wanted, dry_run=True, max_records=max_records)
+            found = admin.redrive(group, key=wanted, dry_run=True, max_records=max_records or _MAX_COUNTED)
             records, keys, more, held, why = found.records, found.keys, found.more, found.held, found.why_held
         else:
             # Send back only letters that exist at the first call. A worker may dead-letter the same records again while
@@ -101,7 +103,9 @@ def redrive(
         terminal.write_json({**document, "more": more, "held": held, "why_held": why or None, "dry_run": dry_run})
     else:
         told = f"of {counted(keys, 'key')} would be sent back (--dry-run)" if dry_run else "sent back"
-        rest = "; more are left" if more else ""
+        rest = ""
+        if more:
+            rest = "; there are more, which were not counted" if dry_run and max_records is None else "; more are left"
         if key is not None and not (records or more or held):
             rest = f"; none with this key is left (`logbroker queue letters {group}` lists the keys)"
         tell(f"{counted(records, 'dead letter')} {told}{rest}")

@@ -252,9 +252,9 @@ class QueueAdmin(Droppable):
         max_records: int | None = None,
         until: LetterEnds | None = None,
     ) -> Redriven:
-        """Send dead letters, at most `max_records` in one call, back to the end of their original topic, each key in
-        its original order. A letter that cannot be sent back is reported, and holds back only its own key. `dry_run`
-        only counts the letters.
+        """Send dead letters, at most `max_records` in one call (None: 10,000; at most 1,000,000), back to the end of
+        their original topic, each key in its original order. A letter that cannot be sent back is reported, and holds
+        back only its own key. `dry_run` only counts the letters, also up to `max_records`.
 
         Only letters below `until` are sent back; None: below the current ends of the dead-letter topic. Workers may
         fail records again while letters are sent back. To send back each letter once, pass `Redriven.until` of the

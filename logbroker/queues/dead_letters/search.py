@@ -63,6 +63,10 @@ class Start(NamedTuple):
     """The search ends before this offset."""
 
 
+_NOT_KEPT: Final = LogRecord(-1, -1, None, None, ())
+"""Stands for the record of a letter that is only counted."""
+
+
 class HeldLetters:
     """The letters that one call of redrive cannot send back. It tries each of them only once."""
 
@@ -301,7 +305,7 @@ class _Gathering:
             return False
         self._size_bytes += letter.size_bytes
         if self._counting:
-            letter.record = LogRecord(letter.record.offset, -1, None, None, ())
+            letter.record = _NOT_KEPT
         letters.append(letter)
         return True
 
