@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -11,6 +13,7 @@ from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.main import run
 from logbroker.client.sync import Admin, Producer, QueueDescription, Worker
 from tests.cli.queues import Queue
+from tests.waiting import until
 
 
 def test_a_group_is_created_described_altered_and_deleted(queue: Queue, topic: str, name: str) -> None:
@@ -55,6 +58,16 @@ def test_a_group_hands_out_by_priority_and_says_so(queue: Queue, topic: str, nam
         producer.send(topic, b"behind it", b"key of 1", priority=7)
     worked = queue("work", name, "--band", "hot", "--print", "--max-records", "2").splitlines()
     assert [json.loads(line)["value"] for line in worked] == ["p9", "p8"]
+    with Worker(queue.address, name, band="cold") as worker, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(worker.run, lambda delivery: None)
+        until(lambda: queue.json("describe", name)["workers"])
+        [described] = queue.json("describe", name)["workers"]
+        assert (described["band"], described["priorities"]) == ("cold", [0, 3])
+        assert re.search("connected +cold +", queue("describe", name))
+        why = "no connected worker takes its priority, 7: they take other bands only (cold)"
+        assert why in queue("explain", name, "key of 1")
+        worker.stop()
+        running.result()
     told = {each["priority"]: each for each in queue.json("describe", name)["priorities"]}
     assert [told[9][key] for key in ("waiting", "delivered", "oldest_timestamp_ms")] == [0, 1, None]
     assert told[4]["waiting"] == 20

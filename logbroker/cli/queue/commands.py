@@ -380,12 +380,13 @@ def _show_workers(queue: QueueDescription) -> None:
         write_line()
         return
     numbers = ("in flight", "credit", "sessions")
-    rows = terminal.table("worker", "client", "state", *numbers, numbers=numbers)
+    rows = terminal.table("worker", "client", "state", "band", *numbers, numbers=numbers)
     for worker in queue.workers:
         rows.add_row(
             worker.id,
             worker.client_name or "-",
             "connected" if worker.connected else "away",
+            worker.band or "all",
             f"{worker.in_flight:,}",
             f"{worker.credit:,}",
             str(worker.sessions),

@@ -244,7 +244,11 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
             return queue.obstacle
         if halt := halt_text(queue):
             return halt
-        connected = sum(worker.connected for worker in queue.workers)
+        connected = [worker for worker in queue.workers if worker.connected]
+        taken = [range(lowest, highest + 1) for lowest, highest in (worker.priorities for worker in connected)]
+        if connected and lane.level is not None and not any(lane.level in levels for levels in taken):
+            bands = ", ".join(sorted({worker.band or "" for worker in connected}))
+            return f"no connected worker takes its priority, {lane.level}: they take other bands only ({bands})"
         return "it waits for a worker with room" if connected else "no worker is connected"
     if lane.state == "not scanned":
         unscanned = queue.counts.unscanned

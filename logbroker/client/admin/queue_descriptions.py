@@ -10,6 +10,7 @@ from logbroker.client.consumer.cursor import Record
 from logbroker.client.runtime.arguments import check_fields
 from logbroker.client.transport.status import error_of_item
 from logbroker.errors import LogbrokerError
+from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
 from logbroker.types import TopicId
 from logbroker.v1 import queues_pb2
 
@@ -139,6 +140,10 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
     """The number of deliveries for which the worker waits."""
     sessions: int
     connected: bool
+    band: str | None = None
+    """Name of the band whose records the worker takes; None: it takes all records."""
+    priorities: tuple[int, int] = (MIN_PRIORITY, MAX_PRIORITY)
+    """Lowest and highest priority of the records that the worker takes."""
 
 
 class QueuePartition(msgspec.Struct, frozen=True, kw_only=True):
@@ -379,6 +384,10 @@ def queue_description(queue: queues_pb2.DescribedQueue) -> QueueDescription:
                 credit=worker.credit,
                 sessions=worker.sessions,
                 connected=worker.connected,
+                band=worker.band if worker.HasField("band") else None,
+                priorities=(worker.lowest_priority, worker.highest_priority)
+                if worker.HasField("band")
+                else (MIN_PRIORITY, MAX_PRIORITY),
             )
             for worker in queue.workers
         ),
