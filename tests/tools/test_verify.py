@@ -18,6 +18,7 @@ from logbroker.record.header import HEADER_BYTES
 from logbroker.storage.data_dir import DataDir
 from logbroker.storage.files import read_regular
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint
+from logbroker.storage.partition_files import Owner, encode_metadata
 from logbroker.storage.segment import Segment
 from logbroker.tools.segments.findings import PartitionReport, Severity
 from logbroker.tools.segments.locate import SegmentFile, locate, segments_in
@@ -331,6 +332,35 @@ def test_small_files(stopped: StoppedPartition, name: str, content: bytes, compl
     (finding,) = wrong(report_of(stopped.data_dir))
     assert finding.path == str(path)
     assert complaint in finding.message
+
+
+@pytest.mark.parametrize("content", [None, b"", bytes(57)])
+def test_metadata_that_a_power_cut_took_from_a_partition_without_records_is_no_damage(
+    stopped: StoppedPartition, content: bytes | None
+) -> None:
+    """It is synced with the first record; the next start writes it anew."""
+    for path in stopped.directory.iterdir():
+        if path.name != "partition.metadata" or content is None:
+            path.unlink()
+    if content is not None:
+        (stopped.directory / "partition.metadata").write_bytes(content)
+    else:
+        (stopped.directory / f"{0:020d}.log").touch()
+    checkpoint = PartitionCheckpoint(recovery_point=0, log_start_offset=0, segments=[], boot_id="an earlier boot")
+    stopped.disk.stored = msgspec.msgpack.encode(checkpoint)
+    stopped.store_metadata()
+    report = report_of(stopped.data_dir)
+    assert report.sound
+    assert any(finding.message.endswith("; the next start writes it anew") for finding in report.findings)
+    held = DataDir.open(stopped.data_dir)
+    try:
+        assert not report_of(stopped.data_dir).sound
+    finally:
+        held.close()
+    stopped.disk.open()
+    stopped.disk.kill()
+    found = (stopped.directory / "partition.metadata").read_bytes()
+    assert found == encode_metadata(Owner(stopped.disk.topic_id, 0))
 
 
 def test_damaged_metadata_is_told_and_the_rest_verified(stopped: StoppedPartition) -> None:

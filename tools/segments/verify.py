@@ -8,13 +8,18 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.errors.system import reason_of
 from logbroker.record.header import HEADER_BYTES, parse_header
 from logbroker.storage.data_dir import META_NAME
 from logbroker.storage.files import kind_name, open_regular, read_regular
-from logbroker.storage.partition_checkpoint import SegmentCheckpoint
+from logbroker.storage.partition_checkpoint import (
+    PartitionCheckpoint,
+    SegmentCheckpoint,
+    power_cut_may_have_taken_metadata,
+)
 from logbroker.storage.partition_files import (
     EPOCHS_NAME,
     LINKED_ADVICE,
@@ -48,6 +53,8 @@ from logbroker.tools.segments.partition_checks import (
 )
 from logbroker.tools.segments.verify_segment import Progress, SegmentCheck
 from logbroker.types import topic_id_text
+
+_MENDED: Final = "; the next start writes it anew"
 
 
 def verify(located: Located, progress: Progress, *, gaps_allowed: bool | None = None) -> Iterator[PartitionReport]:
@@ -300,21 +307,24 @@ class _PartitionVerification:
                 self._tell(Severity.NOTE, str(path), f"{size_bytes} bytes that recovery or a repair cut off the log")
 
     def _check_metadata(self) -> None:
-        path = self._partition.directory / METADATA_NAME
+        path, content = self._partition.directory / METADATA_NAME, b""
         topic_id = self._known.topic_id
         try:
-            found = decode_metadata(str(path), _read_small(path))
+            content = _read_small(path)
+            found = decode_metadata(str(path), content)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
-                severity = Severity.NOTE if topic_id is None else Severity.ERROR
-                self._tell(severity, str(path), "there is no such file")
+                is_mended = self._start_mends_metadata(content)
+                severity = Severity.NOTE if topic_id is None or is_mended else Severity.ERROR
+                self._tell(severity, str(path), "there is no such file" + _MENDED * is_mended)
             else:
                 self._tell_unreadable(path, error)
         except CorruptLogError as error:
             # If the creation of a topic was interrupted, an empty directory remains.
             unfinished = topic_id is None and not self._report.segments
-            severity = Severity.NOTE if unfinished else Severity.ERROR
-            self._tell(severity, str(path), error.message.removeprefix(f"{path}: "))
+            is_mended = self._start_mends_metadata(content)
+            severity = Severity.NOTE if unfinished or is_mended else Severity.ERROR
+            self._tell(severity, str(path), error.message.removeprefix(f"{path}: ") + _MENDED * is_mended)
         else:
             number = owner_of(str(self._partition.directory), found.topic_id).partition
             if topic_id is not None and found.topic_id != topic_id:
@@ -325,6 +335,13 @@ class _PartitionVerification:
             elif found.partition >= 0 and found.partition != number:
                 of = f"partition {found.partition}, but its directory to partition {number} by its name"
                 self._tell(Severity.ERROR, str(path), f"it belongs to {of}")
+
+    def _start_mends_metadata(self, content: bytes) -> bool:
+        """Whether the next start writes the missing or unreadable partition.metadata anew."""
+        known = self._known
+        checkpoint = known.checkpoint or PartitionCheckpoint(recovery_point=0, log_start_offset=0, segments=[])
+        is_known = known.topic_id is not None and not known.trouble
+        return is_known and not known.live and power_cut_may_have_taken_metadata(checkpoint, content)
 
     def _check_epochs(self, end_offset: int, *, is_complete: bool) -> None:
         path = self._partition.directory / EPOCHS_NAME
