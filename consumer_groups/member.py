@@ -180,12 +180,14 @@ class Member:
             )
         if self.assigned is not None and self._take_deadline() <= now:
             return RebalanceTimedOutError(
-                f"the program asked for records, but did not take the assignment of epoch {self.assigned_epoch} for"
-                f" {self.join.max_poll_interval_ms} ms: take each assignment before the next poll"
+                f"the member did not take the assignment of epoch {self.assigned_epoch} for"
+                f" {self.join.max_poll_interval_ms} ms: handle fewer records between two polls, or raise the max poll"
+                " interval; a client of your own has to take each assignment before the next poll"
             )
         return SessionTimedOutError(
             f"nothing was heard of the member for {self.join.session_timeout_ms} ms: it may join anew, owning nothing;"
-            " if its program blocks the event loop for longer, run that work in a thread or raise the session timeout"
+            " if an asyncio program blocks its event loop for longer, run that work in a thread or raise the session"
+            " timeout"
         )
 
     def _poll_deadline(self) -> float:

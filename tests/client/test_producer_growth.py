@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
+import re
 import threading
 from itertools import count
 from typing import Any
@@ -58,8 +60,11 @@ class Growing:
 @pytest.mark.prove(keep=1)
 @pytest.mark.usefixtures("quiet_clients")
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-async def test_keys_stay_in_order_over_growth(logbroker_broker: EmbeddedBroker, settings: dict[str, Any]) -> None:
+async def test_keys_stay_in_order_over_growth(
+    logbroker_broker: EmbeddedBroker, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     address = logbroker_broker.address
+    caplog.set_level(logging.INFO, "logbroker.client.producer")
     growing = Growing(logbroker_broker)
     async with (
         Admin(address) as admin,
@@ -77,6 +82,9 @@ async def test_keys_stay_in_order_over_growth(logbroker_broker: EmbeddedBroker, 
             await round_
         await producer.flush()
     await check_order(address, "t", next(numbers), may_repeat=not settings.get("idempotent", True))
+    told = re.findall(r"topic t grew from (\d+) to (\d+) partitions", caplog.text)
+    assert told
+    assert all(before != after for before, after in told)
 
 
 @pytest.mark.prove

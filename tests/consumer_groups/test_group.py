@@ -71,7 +71,7 @@ def test_a_silent_member_is_fenced_after_its_session_timeout_and_no_sooner() -> 
     assert isinstance(message, Fenced)
     assert isinstance(message.error, SessionTimedOutError)
     assert "for 5000 ms" in str(message.error)
-    assert "blocks the event loop for longer, run that work in a thread or raise the session timeout" in str(
+    assert "blocks its event loop for longer, run that work in a thread or raise the session timeout" in str(
         message.error
     )
     with pytest.raises(UnknownMemberError):

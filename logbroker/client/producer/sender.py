@@ -56,6 +56,8 @@ _ITEM_FIELDS_BYTES: Final = 64
 _REQUEST_FIELDS_BYTES: Final = 64 + _ITEM_FIELDS_BYTES
 """Maximum size of a request with one item, without its batch."""
 _EXPIRY_CHECK_SECONDS: Final = 0.25
+_GROWTH_PAUSE_SECONDS: Final = 0.02
+"""Pause before records are sent again while their topic grows."""
 _LASTING_REFUSALS: Final = 5
 """Refusals in a row, in about one second, after which a partition's refusal is logged as a warning."""
 _QUICK_SECONDS: Final = KEEPALIVE_TIMEOUT_SECONDS / 2
@@ -509,12 +511,16 @@ class Sender:
             with accumulator.lock.free():
                 self._drop(route, error)
             return
+        if (info.id, info.generation) == (route.topic_id, route.generation):
+            # The broker refuses records of the old generation while the growth is being stored.
+            await asyncio.sleep(_GROWTH_PAUSE_SECONDS)
         with accumulator.lock.free():
             if info.id != route.topic_id:
                 self._drop(route, _recreated(route))
-            else:
+                return
+            if info.generation != route.generation:
                 _log.info("topic %s grew from %d to %d partitions", route.name, route.partitions, info.partitions)
-                accumulator.reroute(route, info)
+            accumulator.reroute(route, info)
 
     def _drop(self, route: TopicRoute, error: LogbrokerError) -> None:
         self._note_dropped()

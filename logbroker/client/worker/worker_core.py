@@ -260,7 +260,7 @@ class WorkerCore(Generic[D]):
         # The logging comes last, because a logging handler of the program may raise an error.
         if error is not None:
             _log.error(
-                "%s of attempt %d failed: %s", _name(delivery), delivery.attempt, reason_of(error), exc_info=error
+                "attempt %d of %s failed: %s", delivery.attempt, _name(delivery), reason_of(error), exc_info=error
             )
         if lost is not None:
             _log.warning("%s: %s", _name(delivery), lost)
@@ -357,7 +357,7 @@ class WorkerCore(Generic[D]):
         _log.error(
             "the handler of the session of key %s failed%s: %s",
             quoted_key(session.key),
-            "" if taken is None else f" at {_name(taken)} of attempt {taken.attempt}",
+            "" if taken is None else f" in attempt {taken.attempt} of {_name(taken)}",
             reason,
             exc_info=failure,
         )
@@ -536,4 +536,5 @@ def _pause_seconds(error: LogbrokerError) -> float:
 
 
 def _name(delivery: LeasedRecord) -> str:
-    return f"{delivery.topic}-{delivery.partition}, offset {delivery.offset}"
+    key = "" if delivery.key is None else f", key {quoted_key(delivery.key)}"
+    return f"{delivery.topic}-{delivery.partition}, offset {delivery.offset}{key}"
