@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from logbroker.errors import DiskFullError
-from logbroker.tools.bench.harness.measure import Row, Setup
-from logbroker.tools.bench.queues import measurements, priority
+from logbroker.errors import DiskFullError, LogbrokerError
+from logbroker.tools.bench.harness.measure import Row, Setup, batch_size_text
+from logbroker.tools.bench.queues import measurements, priority, urgent
 from tests.cli.command import failure_of, output_of
 
 
@@ -106,3 +109,32 @@ async def test_nor_does_one_of_queue_groups(
 ) -> None:
     with pytest.raises(DiskFullError, match="choose another"):
         await measure(Setup(rounds=1, seconds=1, ceiling=False, directory=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(100, "100 B"), (1000, "1000 B"), (1024, "1 KiB"), (1500, "1500 B"), (16384, "16 KiB"), (1 << 20, "1 MiB")],
+)
+def test_two_sizes_of_batches_have_two_names(size_bytes: int, text: str) -> None:
+    assert batch_size_text(size_bytes) == text
+
+
+async def test_a_measurement_ends_if_a_late_worker_finds_nothing_to_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(urgent, "_LOOK_SECONDS", 0.01)
+    killed = threading.Event()
+
+    class Late:
+        def result(self) -> None:
+            killed.wait(60)
+
+    class NoneLeft:
+        async def describe_queue(self, group: str) -> Any:
+            return SimpleNamespace(counts=SimpleNamespace(open=0))
+
+    children: Any = [Late()]
+    admin: Any = NoneLeft()
+    try:
+        with pytest.raises(LogbrokerError, match="none of the records waits any more"):
+            await urgent._all_begun(children, admin)
+    finally:
+        killed.set()

@@ -157,7 +157,7 @@ async def produce(setup: Setup, *, batch_bytes: int, producers: int, partitions:
             return rate.megabytes_per_second
 
         values, ceilings = await _rounds(setup, ours, theirs if bare else None)
-    name = f"produce, batches of {_size(batch_bytes)}, {producers} in flight, {_partitions(partitions)}"
+    name = f"produce, batches of {batch_size_text(batch_bytes)}, {producers} in flight, {_partitions(partitions)}"
     return Row(name=name, durability=durability, unit="MB/s", rounds=values, ceiling_rounds=ceilings)
 
 
@@ -188,7 +188,8 @@ async def consume(setup: Setup, *, batch_bytes: int, response_bytes: int, partit
             return rate.megabytes_per_second
 
         values, ceilings = await _rounds(setup, ours, theirs if bare else None)
-    name = f"fetch, batches of {_size(batch_bytes)}, responses of {_size(response_bytes)}, {_partitions(partitions)}"
+    sizes = f"batches of {batch_size_text(batch_bytes)}, responses of {batch_size_text(response_bytes)}"
+    name = f"fetch, {sizes}, {_partitions(partitions)}"
     return Row(name=name, durability="-", unit="MB/s", rounds=values, ceiling_rounds=ceilings)
 
 
@@ -302,8 +303,12 @@ def _fdatasync_ms(directory: Path | None, size_bytes: int, count: int) -> float:
     return statistics.median(found) * 1e3
 
 
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes // MIB} MiB" if size_bytes >= MIB else f"{size_bytes // 1024} KiB"
+def batch_size_text(size_bytes: int) -> str:
+    """Return a size without rounding it, in the largest unit that fits."""
+    for unit_bytes, unit in ((MIB, "MiB"), (1024, "KiB")):
+        if size_bytes % unit_bytes == 0:
+            return f"{size_bytes // unit_bytes} {unit}"
+    return f"{size_bytes} B"
 
 
 def _partitions(count: int) -> str:

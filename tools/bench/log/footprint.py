@@ -16,7 +16,7 @@ from logbroker.client import Admin
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.errors import from_status
 from logbroker.tools.bench.harness import load
-from logbroker.tools.bench.harness.measure import TOPIC, Row, Setup
+from logbroker.tools.bench.harness.measure import TOPIC, Row, Setup, batch_size_text
 from logbroker.v1.log_pb2 import FetchItem, FetchRequest, FetchResponse, ProduceItem, ProduceRequest
 
 FETCH_BYTES = 64 * 1024
@@ -109,7 +109,7 @@ async def stall(setup: Setup, *, batch_bytes: int) -> list[Row]:
             waits.sort()
             p99.append(waits[len(waits) * 99 // 100])
             longest.append(waits[-1])
-    name = f"beside 8 written appends of {batch_bytes // 1024} KiB in flight"
+    name = f"beside 8 written appends of {batch_size_text(batch_bytes)} in flight"
     return [
         Row(name=f"a call without disk {name}, p99", durability="-", unit="ms", rounds=p99, ceiling_rounds=[]),
         Row(name=f"a call without disk {name}, longest", durability="-", unit="ms", rounds=longest, ceiling_rounds=[]),

@@ -30,6 +30,8 @@ from logbroker.tools.bench.queues.queue_brokers import (
 )
 
 _GAP_SECONDS: Final = 0.005
+_LOOK_SECONDS: Final = 1.0
+_NONE_WAITS: Final = "none of the records waits any more; let more of them wait (--waiting)"
 _LATEST_SECONDS: Final = 30.0
 """How long to wait for urgent records before the measurement fails."""
 _PARTITIONS: Final = 8
@@ -109,8 +111,7 @@ async def _round(
             await producer.send_and_wait(TOPIC, VALUE, priority=_WARM_UP_PRIORITY)
         for _ in range(workers):
             worker(plan.work_ms, *(["cold"] if plan.has_free_worker else []))
-        for child in children:
-            await asyncio.to_thread(child.result)
+        await _all_begun(children, admin)
         cpu, delivered = cpu_seconds(broker_pid), (await admin.describe_queue("work")).counts.delivered
         seconds: list[float] = []
         with _following(children, seconds, count) as all_delivered:
@@ -123,11 +124,21 @@ async def _round(
             raise LogbrokerError(f"{len(seconds)} of {count} urgent records were delivered")
         counts = (await admin.describe_queue("work")).counts
         if not counts.ready:
-            raise LogbrokerError("none of the records waits any more; let more of them wait (--waiting)")
+            raise LogbrokerError(_NONE_WAITS)
         plan.costs.append((cpu_seconds(broker_pid) - cpu) / (counts.delivered - delivered) * 1e6)
         for child in children:
             await asyncio.to_thread(child.end)
         return seconds
+
+
+async def _all_begun(children: Sequence[Child], admin: QueueAdmin) -> None:
+    """Wait for the first record of each worker. Raises LogbrokerError if the others have taken all records."""
+    begun = asyncio.gather(*(asyncio.to_thread(child.result) for child in children))
+    while not (await asyncio.wait([begun], timeout=_LOOK_SECONDS))[0]:
+        if not (await admin.describe_queue("work")).counts.open:
+            begun.cancel()
+            raise LogbrokerError(_NONE_WAITS)
+    await begun
 
 
 @contextmanager
