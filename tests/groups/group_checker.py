@@ -248,6 +248,8 @@ class _Run:
             span = spans.get(partition)
             if self._in_any_order and span is not None and not event.stale:
                 self._check_done(event, span, offset)
+            if span is None and self._is_no_progress(partition, offset):
+                continue
             if not event.stale and (span is None or offset > span.handled):
                 handled = NOTHING if span is None else span.handled
                 self._wrong(
@@ -274,10 +276,17 @@ class _Run:
         for partition, offset in commit.offsets:
             if partition in refused:
                 continue
+            if partition not in commit.spans and self._is_no_progress(partition, offset):
+                continue
             if commit.stale or self._is_another_s(partition, event.process, commit):
                 self._wrong(Kind.STOLEN_COMMIT, f"{event.process} committed {partition}:{offset}")
             self._acknowledged[partition] = max(offset, self._acknowledged.get(partition, NOTHING))
             self._settled[partition] |= _said(commit.done, partition)
+
+    def _is_no_progress(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a commit says what is committed anyway. A member may commit so the start of a partition that it got
+        and lost again, of which its program was never told."""
+        return offset <= max(0, self._acknowledged.get(partition, NOTHING))
 
     def _is_another_s(self, partition: TopicPartition, process: str, commit: _Commit) -> bool:
         """Whether somebody else had got the partition between the member's span and its commit."""

@@ -121,6 +121,7 @@ class Story:
 
 
 GOOD = {
+    "the start of a partition of which the program was not told": Story().commits("a", 0),
     "nothing happens": Story(),
     "one member reads and commits": Story().assigned("a").reads("a", 0, 1).commits("a", 2).sees(2),
     "a partition is handed over": Story().assigned("a").reads("a", 0).revoked("a").commits("a", 1).assigned("b", 1),

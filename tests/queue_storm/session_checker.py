@@ -3,7 +3,7 @@
 Fencing tokens grow from holder to holder of a lane. So whoever saw that a session was opened knows that all with
 smaller tokens were over: what their holders say afterwards must be refused. The state that a holder finds is the last
 one that was written and answered, or one after it whose answer nobody got. Of two states that one holder wrote at the
-same time, either may be the last.
+same time, either may be the last. The state of a sub-lane ends with its split, so it may also be empty.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 
@@ -25,6 +26,9 @@ from tests.queue_storm.queue_history import (
     SettleEnded,
     Taken,
 )
+
+_SUB_LANE: Final = "#"
+"""Part of the names of sub-lanes, and of no key of a storm."""
 
 
 class _Word(msgspec.Struct, eq=False):
@@ -105,7 +109,7 @@ def _states(key: str, sessions: list[SessionOpened], words: list[_Word]) -> Iter
         before = [word for word in written if word.token < session.token]
         accepted = [word for word in before if word.accepted]
         possible = {word.state for word in before if not any(_follows(later, word) for later in accepted)}
-        if not accepted:
+        if not accepted or _SUB_LANE in key:
             possible.add("")
         if session.state not in possible:
             text = f"{session.process} found {session.state!r} for {key!r} under token {session.token}, not {possible}"

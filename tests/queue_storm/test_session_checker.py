@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.queue_storm.queue_checker import Kind
@@ -63,3 +64,13 @@ def test_a_holder_that_was_replaced_must_be_refused() -> None:
 
 def test_a_token_is_given_out_once() -> None:
     assert kinds(opened(0, 1, ""), opened(1, 1, "")) == [Kind.TOKEN_TWICE]
+
+
+@pytest.mark.parametrize(("key", "found", "is_good"), [("k#1", "", True), ("k#1", "1", False), ("k", "", False)])
+def test_the_state_of_a_sub_lane_may_have_ended_with_its_split(key: str, found: str, is_good: bool) -> None:
+    events = [opened(0, 1, ""), *write(1, 1, 1, 2), *write(2, 1, 3, 4), opened(9, 2, found)]
+    of_key: list[Event] = [
+        msgspec.structs.replace(event, key=key) if isinstance(event, SessionOpened | SessionBegun) else event
+        for event in events
+    ]
+    assert [each.kind for each in check(of_key)] == ([] if is_good else [Kind.STATE_LOST])

@@ -255,18 +255,26 @@ class World(Model):
     # --- dead letters and operators ----------------------------------------------------------------------------------
 
     def send_letters(
-        self, refused: frozenset[int] = frozenset(), unread: frozenset[int] = frozenset()
+        self, refused: frozenset[int] = frozenset(), unread: frozenset[int] = frozenset(), *, are_done: bool = False
     ) -> list[DeadLetter]:
-        """Append what is to be sent, as `DeadLettering` does; return what is there. `refused` names letters by their
-        turns, `unread` those whose records cannot be read."""
+        """Append what is to be sent, as `DeadLetterSender` does; return what is there. `refused` names letters by their
+        turns, `unread` those whose records cannot be read. `are_done`: those that are there are done in the same
+        step."""
         machine = self.queue.dead_letters
         self.commit()
         self.letters = [letter for letter in self.letters if machine.holds(letter)]
         there: list[DeadLetter] = []
+        cut: set[int] = set()
+        """Partitions whose remaining letters wait for another round."""
         for turn, letter in enumerate(list(self.letters)):
             is_apart = letter.producer is not None
+            if not is_apart and letter.partition in cut:
+                continue
             if turn in unread:
                 if not is_apart:
+                    cut.add(letter.partition)
+                    if self.before(letter):
+                        continue  # Those are sent first, under the same producer.
                     self.set_apart(letter)
                 machine.refuse(letter, "its record cannot be read")
                 continue
@@ -278,7 +286,10 @@ class World(Model):
                 batches = self.dead_topic.batches[letter.partition, producer.producer_id]
                 if (letter.record_id, letter.sequence) not in batches:
                     machine.not_there(letter)
-                    if letter.producer is None:
+                    if not is_apart:
+                        cut.add(letter.partition)
+                        if any(not (are_done and each in there) for each in self.before(letter)):
+                            continue  # A letter is set apart when all before it are durably done.
                         self.set_apart(letter)
                     machine.refuse(letter, "too large")
                     continue
@@ -289,6 +300,14 @@ class World(Model):
                 assert self.dead_topic.append(letter, producer)
             there.append(letter)
         return there
+
+    def before(self, letter: DeadLetter) -> list[DeadLetter]:
+        """The earlier letters of a letter's partition that are not set apart."""
+        return [
+            each
+            for each in self.letters
+            if each.producer is None and each.partition == letter.partition and each.sequence < letter.sequence
+        ]
 
     def another_producer(self, letter: DeadLetter) -> LetterProducer:
         """It is stored before it is used, with all that happened before."""
@@ -317,7 +336,7 @@ class World(Model):
             machine.set_apart(each, producer)
 
     def finish_dead_letters(self, refused: frozenset[int] = frozenset(), unread: frozenset[int] = frozenset()) -> None:
-        there = self.send_letters(refused, unread)
+        there = self.send_letters(refused, unread, are_done=True)
         self.letters = [letter for letter in self.letters if letter not in there]
         self.expire()
         self.queue.tick(self.now)
