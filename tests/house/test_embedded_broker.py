@@ -265,7 +265,14 @@ def is_running(pid: int) -> bool:
 
 
 FAILING_TESTS = """
+import time
 import pytest
+
+def wait_for_log(broker, lives=1):
+    deadline = time.monotonic() + 30
+    while broker.log_path.read_text().count(" serves on ") < lives:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 @pytest.fixture
 def broker(logbroker_broker):
@@ -280,14 +287,17 @@ def logbroker_kafka_broker():
     return "of another kind"
 
 def test_own(broker):
+    wait_for_log(broker)
     broker.kill()
     broker.start()
+    wait_for_log(broker, lives=2)
     assert False
 
 def test_set_up(topic):
     pass
 
 def test_shared(logbroker_session_broker):
+    wait_for_log(logbroker_session_broker)
     assert False
 
 def test_good(logbroker_session_broker):
