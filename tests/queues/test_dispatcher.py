@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logbroker.queues.delivery import dispatcher
-from logbroker.queues.model.messages import Delivered, Settlement
+from logbroker.queues.model.messages import Delivered, Granted, Settlement
 from logbroker.queues.model.settings import Ordering
 from logbroker.queues.model.worker_messages import DISPATCH_BYTES
 from tests.queues.shell import hello, shell, take
@@ -83,3 +83,16 @@ async def test_what_never_left_the_broker_is_not_marked_as_handed_out_before(tmp
         link.drop(again)
         again = await link.next_deliveries()
         assert again.redelivered == [True] * again.count, "which was handed out before that"
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"),
+    [(1, [1]), (512, [512]), (767, [767]), (770, [385, 385]), (1200, [600, 600]), (1300, [434, 434, 432])],
+)
+def test_slices_are_even_and_few(count: int, sizes: list[int]) -> None:
+    """A message that carries a small rest costs as much as a full one."""
+    granted = Granted(7, list(range(0, 2 * count, 2)), [1] * count, [False] * count)
+    slices = list(dispatcher._sliced(granted))
+    assert [len(each) for each in slices] == sizes
+    assert [each.first_receipt for each in slices] == [7 + sum(sizes[:number]) for number in range(len(sizes))]
+    assert [record_id for each in slices for record_id in each.record_ids] == list(range(0, 2 * count, 2))

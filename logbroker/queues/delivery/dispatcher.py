@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -24,7 +25,8 @@ MAX_DISPATCH_BYTES: Final = 2 * DISPATCH_BYTES
 wrong, the records beyond it are released."""
 SLICE: Final = 512
 SLICE_OF_RUN: Final = 4096
-"""Number of records with consecutive ids that are fetched at a time. Their size is known only then."""
+"""Number of records with consecutive ids that are fetched at a time, up to half of it more. Their size is known only
+then."""
 
 
 class Dispatcher:
@@ -179,12 +181,14 @@ def _receipts(given: Granted | Delivered) -> tuple[int, int]:
 
 
 def _sliced(granted: Granted) -> Iterator[Granted]:
-    """Yield slices of granted records, so that few records are in memory at a time."""
-    size = SLICE_OF_RUN if isinstance(granted.record_ids, range) else SLICE
-    if len(granted) <= size:
+    """Yield slices of granted records, of about the same size, so that few records are in memory at a time."""
+    count = len(granted)
+    slices = max(1, round(count / (SLICE_OF_RUN if isinstance(granted.record_ids, range) else SLICE)))
+    if slices == 1:
         yield granted
         return
-    for start in range(0, len(granted), size):
+    size = math.ceil(count / slices)
+    for start in range(0, count, size):
         end = start + size
         yield Granted(
             granted.first_receipt + start,
