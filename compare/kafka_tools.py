@@ -204,7 +204,11 @@ def compare(durabilities: Sequence[Durability], rounds: int, records: int, direc
 @click.command("compare-kafka-tools")
 @click.option("--rounds", type=Whole(1), default=3, show_default=True, help="Rounds; the median counts.")
 @click.option(
-    "--records", type=Whole(1000), default=1_000_000, show_default=True, help="Records of 100 B; a fourth of it of 1 KiB."
+    "--records",
+    type=Whole(1000),
+    default=1_000_000,
+    show_default=True,
+    help="Records of 100 B; a fourth of it of 1 KiB.",
 )
 @click.option(
     "--durability",
