@@ -309,3 +309,24 @@ async def test_what_is_given_back_unread_is_not_decoded() -> None:
     settle = worker.sent()
     assert list(zip(settle.releases.firsts, settle.releases.lasts, strict=True)) == [(1, 200), (300, 309)]
     assert not settle.nacks
+
+
+async def test_credit_in_bytes_brings_no_records_beyond_the_prefetch(address: str, topic: str) -> None:
+    """A message that grants bytes also gives the missing credit for records, and gives it once."""
+    prefetch, count = 20, 400
+    await create(address, topic, 1, ordering="none")
+    async with Producer(address) as producer:
+        for _ in range(count):
+            await producer.send(topic, bytes(200))
+    most = taken = 0
+    async with Worker(address, topic, prefetch=prefetch, prefetch_bytes=2000) as worker:
+        async for delivery in worker:
+            delivery.ack()
+            taken += 1
+            if taken % 5 == 0:
+                [described] = (await describe(address, topic)).workers
+                most = max(most, described.in_flight + described.credit)
+            if taken == count:
+                break
+    # The broker still counts deliveries whose acks are on their way, and the worker does not.
+    assert 0 < most <= 2 * prefetch

@@ -108,6 +108,18 @@ def _working_on(session: HeldSession[WorkerDelivery], *deliveries: WorkerDeliver
         session.handed_out(delivery)
 
 
+def _check_counted_once(worker: Worker, session: HeldSession[WorkerDelivery]) -> None:
+    """The first delivery comes again, and is acked: its state and its records of before do not count."""
+    worker.receive(3, [0, 1], session=session)
+    first, _ = worker.take(2, buffer=session.buffer)
+    _working_on(session, first)
+    session.set_state(session.state + b" and after first")
+    first.ack()
+    message = worker.sent()
+    assert [state.state for state in message.states] == [b"before and after first"]
+    assert not message.outputs
+
+
 def test_the_state_of_a_repeated_delivery_counts_once(worker: Worker, session: HeldSession[WorkerDelivery]) -> None:
     """The broker was started again: the session goes on, and its unsettled deliveries come again in it."""
     worker.receive(1, [0, 1], session=session)
@@ -120,14 +132,7 @@ def test_the_state_of_a_repeated_delivery_counts_once(worker: Worker, session: H
     assert session.state == b"before"
     with pytest.raises(LeaseLostError, match="started again: the session goes on"):
         first.ack()
-    worker.receive(3, [0, 1], session=session)
-    first, _ = worker.take(2, buffer=session.buffer)
-    _working_on(session, first)
-    session.set_state(session.state + b" and after first")
-    first.ack()
-    message = worker.sent()
-    assert [state.state for state in message.states] == [b"before and after first"]
-    assert not message.outputs
+    _check_counted_once(worker, session)
 
 
 def test_no_state_is_set_for_a_delivery_that_comes_again(worker: Worker, session: HeldSession[WorkerDelivery]) -> None:
@@ -141,14 +146,7 @@ def test_no_state_is_set_for_a_delivery_that_comes_again(worker: Worker, session
         session.set_state(b"after second")
     with pytest.raises(LeaseLostError, match="comes again"):
         sends(session, b"of second")
-    worker.receive(3, [0, 1], session=session)
-    first, _ = worker.take(2, buffer=session.buffer)
-    _working_on(session, first)
-    session.set_state(session.state + b" and after first")
-    first.ack()
-    message = worker.sent()
-    assert [state.state for state in message.states] == [b"before and after first"]
-    assert not message.outputs
+    _check_counted_once(worker, session)
 
 
 async def test_what_was_sent_and_not_answered_is_in_doubt(worker: Worker, session: HeldSession[WorkerDelivery]) -> None:
