@@ -57,6 +57,8 @@ class Weather(storm.Weather, frozen=True, kw_only=True):
     members: int = 16
     session_timeout_seconds: float = 1.0
     grace_seconds: float = 2.0
+    handle_seconds: float = 0.01
+    """The longest time that a record is in hand."""
     events: int = 100
     pause_seconds: float = 0.4
     chances: dict[str, float] = msgspec.field(
@@ -137,7 +139,7 @@ class _GroupStorm(storm.Storm[Weather]):
             session_timeout_seconds=weather.session_timeout_seconds,
             instance_id=place if place.endswith("5") else None,
             release_seconds=0.3 if rng.random() < 0.2 else 0.0,
-            handle_seconds=0.01,
+            handle_seconds=weather.handle_seconds,
             plant=weather.plant if weather.plant in {**CLIENT_PLANTS, **CONVOY_PLANTS} else "",
         )
         return Life(spec, run_member)
