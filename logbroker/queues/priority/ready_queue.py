@@ -155,27 +155,31 @@ class PriorityLine:
         """Take the first record of a level; None: it cannot be read. The front of the level must not be void, and no
         front is void afterwards."""
         heap = self._heaps[level]
-        if type(heap[0][3]) is Unread:
-            unread = heapq.heappop(heap)[3]
-            assert isinstance(unread, Unread)
-            self._reads += 1
-            if not self._read(unread, level):
-                return None
         timestamp_ms, record_id, number, source = heap[0]
-        if isinstance(source, RankedLane):
+        if type(source) is Unread:
+            heapq.heappop(heap)
+            self._reads += 1
+            if not self._read(source, level):
+                return None
+            timestamp_ms, record_id, number, source = heap[0]
+        # Runs for each record, so the usual source comes first, and `_count` is written out.
+        if type(source) is RunCursor:
+            lane = RankedLane(None, record_id, IN_FLIGHT, priority=level, timestamp_ms=timestamp_ms, level=level)
+            if (head := source.advance()) is not None:
+                heapq.heapreplace(heap, (*head, number, source))
+            else:
+                heapq.heappop(heap)
+                self._cursors.drop(source)
+        else:
+            assert isinstance(source, RankedLane)
             heapq.heappop(heap)
             source.entry = 0
             lane = source
             lane.state = IN_FLIGHT
-        else:
-            assert isinstance(source, RunCursor)
-            lane = RankedLane(None, record_id, IN_FLIGHT, priority=level, timestamp_ms=timestamp_ms, level=level)
-            if source.consume():
-                heapq.heapreplace(heap, (*source.head, number, source))
-            else:
-                heapq.heappop(heap)
-                self._cursors.drop(source)
-        self._count(level, -1)
+        self.records -= 1
+        count = self._ready[level] = self._ready[level] - 1
+        if not count:
+            self._active &= ~(1 << level)
         if heap and heap[0][3].entry != heap[0][2]:
             self._is_settled = False
             self._settle()

@@ -53,13 +53,15 @@ class RunCursor(msgspec.Struct, gc=False, eq=False):
         """Timestamp and record id."""
         return self.times[self.at], self.base | self.offsets[self.at]
 
-    def consume(self) -> bool:
-        """Take the head off the run; return whether there is another record."""
+    def advance(self) -> tuple[int, int] | None:
+        """Take the head off the run; return timestamp and record id of the next head, or None if there is none."""
         at = self.at = self.at + 1
         if at >= _CONSUMED and at * 2 >= len(self.offsets):
             del self.offsets[:at], self.times[:at]
-            self.at = 0
-        return self.at < len(self.offsets)
+            at = self.at = 0
+        if at == len(self.offsets):
+            return None
+        return self.times[at], self.base | self.offsets[at]
 
     def take(self, wanted: Set[int]) -> list[tuple[int, int]]:
         """Take out the records with these offsets, wherever they are; return timestamps and offsets. Scans the whole
