@@ -28,13 +28,13 @@ from typing import Final
 
 import msgspec
 
-from logbroker.broker.local_engine.catalog import PARTITIONS, TOPICS, decode_topic, encode_topic, partition_row_key
 from logbroker.broker.local_engine.numbers import (
     NEXT_ID_KEY,
     PRODUCER_IDS_PER_MS_BITS,
     number_of_time,
 )
 from logbroker.broker.local_engine.state_store import STATE, state_key
+from logbroker.broker.local_engine.topic_rows import PARTITIONS, TOPICS, decode_topic, encode_topic, partition_row_key
 from logbroker.broker.topics import grown, new_topic
 from logbroker.config import MAX_STORED_BATCH_BYTES, MOST_PARTITIONS, BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import Topic

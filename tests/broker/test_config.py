@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from logbroker.broker import topics
-from logbroker.broker.local_engine.catalog import decode_topic, encode_topic
+from logbroker.broker.local_engine.topic_rows import decode_topic, encode_topic
 from logbroker.broker.topics import with_configs
 from logbroker.config import BROKER_BOUNDS, BROKER_SETTINGS, BrokerConfig, TopicConfig, load_broker_config
 from logbroker.engine import LogGeneration

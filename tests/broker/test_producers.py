@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from logbroker.broker.local_engine.catalog import partition_row_key
+from logbroker.broker.local_engine.topic_rows import partition_row_key
 from logbroker.config import DAY_MS, MAX_INT64
 from logbroker.engine import Append, Appended
 from logbroker.errors import LogbrokerError, ProducerForgottenError, RecordTooLargeError, UnknownProducerIdError

@@ -244,7 +244,7 @@ async def test_a_checkpoint_that_is_not_waited_for_is_seen(
 
 
 async def stored_start(opened: Opened, topic: Topic) -> int:
-    from logbroker.broker.local_engine.catalog import PARTITIONS, partition_row_key
+    from logbroker.broker.local_engine.topic_rows import PARTITIONS, partition_row_key
     from logbroker.storage.partition_checkpoint import decode_partition
 
     key = partition_row_key(topic.id, 0)

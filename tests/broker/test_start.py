@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logbroker.broker.local_engine.catalog import PARTITIONS
+from logbroker.broker.local_engine.topic_rows import PARTITIONS
 from logbroker.engine import Append, Read, ReadResult
 from logbroker.errors import PartitionOfflineError
 from logbroker.record.codec import decode_batch, split_batches

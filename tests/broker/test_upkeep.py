@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from logbroker.broker.local_engine.catalog import TOPICS, encode_topic
 from logbroker.broker.local_engine.engine import LocalEngine
+from logbroker.broker.local_engine.topic_rows import TOPICS, encode_topic
 from logbroker.config import DAY_MS
 from logbroker.engine import Append, Appended, Read, ReadResult, StateEvent, Topic
 from logbroker.errors import DataDirError, InvalidRequestError, OffsetOutOfRangeError, UnknownTopicError

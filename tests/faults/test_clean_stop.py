@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from logbroker.broker.local_engine.catalog import PARTITIONS, partition_row_key
+from logbroker.broker.local_engine.topic_rows import PARTITIONS, partition_row_key
 from logbroker.config import MAX_STORED_BATCH_BYTES, BrokerConfig
 from logbroker.engine import Append
 from logbroker.errors import StorageFailedError

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from logbroker.broker.local_engine.catalog import decode_topic
+from logbroker.broker.local_engine.topic_rows import decode_topic
 from logbroker.cli.main import run
 from logbroker.config import TopicConfig
 from logbroker.errors import CorruptLogError, DataDirError, StorageFailedError

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from logbroker.broker.local_engine.catalog import Catalog
+from logbroker.broker.catalog import Catalog
 from logbroker.broker.local_engine.disk_space import FILES_OF_SEGMENT
 from logbroker.broker.local_engine.failure import StorageFailure
 from logbroker.broker.local_engine.helpers import Helpers

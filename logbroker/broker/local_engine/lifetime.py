@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from logbroker.broker.local_engine.catalog import TOPICS, Catalog, decode_topic
+from logbroker.broker.catalog import Catalog
 from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.broker.local_engine.engine import LocalEngine
 from logbroker.broker.local_engine.failure import StorageFailure
@@ -22,6 +22,7 @@ from logbroker.broker.local_engine.producer_ids import ProducerIds
 from logbroker.broker.local_engine.record_deletion import RecordDeletion
 from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.broker.local_engine.topic_changes import TopicChanges
+from logbroker.broker.local_engine.topic_rows import TOPICS, decode_topic
 from logbroker.broker.local_engine.upkeep import Upkeep
 from logbroker.clock import Clock
 from logbroker.config import LEAST_OPEN_SEGMENTS, MAX_STORED_BATCH_BYTES, BrokerConfig

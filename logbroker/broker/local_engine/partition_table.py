@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from logbroker.broker.local_engine.catalog import partition_row_key, unknown_topic_id
+from logbroker.broker.catalog import unknown_topic_id
 from logbroker.broker.local_engine.failure import StorageFailure
 from logbroker.broker.local_engine.io_pool import IoPool
 from logbroker.broker.local_engine.partition import Partition
+from logbroker.broker.local_engine.topic_rows import partition_row_key
 from logbroker.engine import Topic
 from logbroker.errors import CorruptLogError, PartitionOfflineError, UnknownPartitionError
 from logbroker.storage.data_dir import DataDir

@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from logbroker.broker.local_engine.catalog import PARTITIONS, TOPICS, Catalog, encode_topic, partition_row_key
+from logbroker.broker.catalog import Catalog
 from logbroker.broker.local_engine.disk_space import FILES_OF_PARTITION, DiskSpace
 from logbroker.broker.local_engine.failure import StorageFailure
 from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
+from logbroker.broker.local_engine.topic_rows import PARTITIONS, TOPICS, encode_topic, partition_row_key
 from logbroker.broker.topics import (
     check_growth,
     check_partition_count,

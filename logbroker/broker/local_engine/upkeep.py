@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from logbroker.broker.local_engine.catalog import partition_row_key
 from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
+from logbroker.broker.local_engine.topic_rows import partition_row_key
 from logbroker.clock import Clock
 from logbroker.config import MAX_INT64, MIB, BrokerConfig
 from logbroker.engine import Holder
