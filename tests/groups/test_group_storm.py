@@ -23,6 +23,8 @@ TRIES: Final = 8
 _SMALL: Final = Weather(topics={"few": 4}, members=4, grace_seconds=0.5)
 _RESTLESS: Final = {"join": 2.0, "leave": 1.0, "kill": 1.0}
 _SLEEPY: Final = {"freeze": 1.0}
+_LONG_SECONDS: Final = 0.2
+"""The longest time that a record is in hand, where a bug shows only while one is."""
 
 SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
     "given_before_released": ({"chances": _RESTLESS, "events": 8}, Kind.TWO_OWNERS),
@@ -31,8 +33,14 @@ SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
         {"chances": {"outage": 1.0}, "events": 1, "members": 3, "grace_seconds": 15.0},
         Kind.MOVED,
     ),
-    "committed_while_in_hand": ({"chances": {"kill": 1.0}, "events": 2, "members": 2}, Kind.COMMIT_AHEAD),
-    "frozen_member_reads_on": ({"chances": _SLEEPY, "events": 8}, Kind.TWO_OWNERS),
+    "committed_while_in_hand": (
+        {"chances": {"kill": 1.0}, "events": 2, "members": 2, "handle_seconds": _LONG_SECONDS},
+        Kind.COMMIT_AHEAD,
+    ),
+    "frozen_member_reads_on": (
+        {"chances": _SLEEPY, "events": 8, "handle_seconds": _LONG_SECONDS},
+        Kind.TWO_OWNERS,
+    ),
 }
 """For each plant, settings of a small storm that show it, and the anomaly that it is found by."""
 
