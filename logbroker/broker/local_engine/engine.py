@@ -133,10 +133,10 @@ class LocalEngine:
         return await self._changes.alter(topic_id, partitions, set_configs or {}, unset_configs, plan=plan)
 
     async def pin(self, topic_id: TopicId) -> Topic:
-        return await self._changes.pin(topic_id)
+        return await self._changes.pins.pin(topic_id)
 
     def unpin(self, topic_id: TopicId) -> None:
-        self._changes.unpin(topic_id)
+        self._changes.pins.unpin(topic_id)
 
     def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
         log = self._partitions.get(topic_id, partition).log

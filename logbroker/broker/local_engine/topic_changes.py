@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -16,6 +15,7 @@ from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.broker.local_engine.topic_rows import PARTITIONS, TOPICS, encode_topic, partition_row_key
+from logbroker.broker.topic_pins import TopicPins
 from logbroker.broker.topics import (
     check_growth,
     check_partition_count,
@@ -104,10 +104,7 @@ class TopicChanges:
         self._lock = asyncio.Lock()
         self._running: asyncio.Task[Topic | LogbrokerError] | None = None
         self._growing: set[TopicId] = set()
-        self._pins: dict[TopicId, int] = {}
-        self._altering: dict[TopicId, asyncio.Event] = {}
-        """Topics that are being altered; each event is set when the alteration is over."""
-        self._unpinned = asyncio.Event()
+        self.pins = TopicPins(catalog)
         self._half_deleted: list[Topic] = []
         self.growth_checks: list[Callable[[Topic], None]] = []
         """See `LogEngine.on_growth`."""
@@ -117,36 +114,6 @@ class TopicChanges:
         generation."""
         generation = self._catalog.by_id(topic_id).generation
         return generation + 1 if topic_id in self._growing else generation
-
-    async def pin(self, topic_id: TopicId) -> Topic:
-        """Pin a topic, so that it cannot be altered until `unpin`, and return it. Waits for an alteration under way."""
-        # No deadlock: one topic is altered at a time, and its alteration does not wait for callers that wait here.
-        while altering := self._altering.get(topic_id):
-            await altering.wait()
-        topic = self._catalog.by_id(topic_id)
-        self._pins[topic_id] = self._pins.get(topic_id, 0) + 1
-        return topic
-
-    def unpin(self, topic_id: TopicId) -> None:
-        left = self._pins[topic_id] - 1
-        if left:
-            self._pins[topic_id] = left
-        else:
-            del self._pins[topic_id]
-            self._unpinned.set()
-
-    @asynccontextmanager
-    async def _alone(self, topic_id: TopicId) -> AsyncIterator[None]:
-        """Wait until the topic is not pinned, and keep it from being pinned until the block ends."""
-        over = self._altering[topic_id] = asyncio.Event()
-        try:
-            while topic_id in self._pins:
-                self._unpinned.clear()
-                await self._unpinned.wait()
-            yield
-        finally:
-            del self._altering[topic_id]
-            over.set()
 
     @_to_the_end
     async def create(
@@ -198,7 +165,7 @@ class TopicChanges:
         if plan is not None:
             plan.partitions += 0 if partitions is None else partitions - old.partitions
             return topic
-        async with self._alone(topic_id):
+        async with self.pins.alone(topic_id):
             if partitions is not None:
                 self._ask_for_growth(old)  # Once more: it was perhaps pinned for a change after which it must not grow.
                 topic = await self._grow(topic, partitions)
