@@ -286,6 +286,16 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ),
     ] = ""
 
+    cluster: Annotated[
+        str,
+        Setting(
+            "Addresses of some nodes of a cluster that speaks Kafka's protocol, with commas between them: the log and"
+            " all state are kept there, and the data directory is not used. Empty: everything is kept in the data"
+            " directory. Experimental.",
+            "HOST:PORT,...",
+        ),
+    ] = ""
+
     default_partitions: Annotated[
         int,
         Setting("Number of partitions of a topic that is created without a number.", "partitions", 1, MOST_PARTITIONS),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
+from logbroker.broker.local_engine.engine import LocalEngine
 from logbroker.broker.local_engine.helpers import HELPER_THREADS
 from logbroker.broker.local_engine.lifetime import open_engine
 from logbroker.broker.read_budget import ReadBudget
@@ -15,6 +18,9 @@ from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.groups import Groups, open_groups
 from logbroker.engine import LogEngine, StateStore
 from logbroker.queues.registry import INDEX_DIRECTORY, QueueGroupRegistry, open_queue_groups
+
+if TYPE_CHECKING:
+    from logbroker.broker.cluster_engine.engine import ClusterEngine
 
 
 class Broker:
@@ -63,12 +69,30 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
             failure.exception()
 
     async with (
-        open_engine(config, clock, failed, {INDEX_DIRECTORY}) as (engine, state),
+        _open_storage(config, clock, failed) as (engine, state, directory),
         open_groups(config, clock, engine, state) as groups,
-        open_queue_groups(config, clock, engine, state, Path(config.data_dir)) as queues,
+        open_queue_groups(config, clock, engine, state, directory) as queues,
     ):
         groups.is_of_other_type = queues.has
         queues.is_of_other_type = groups.has
         # All groups have registered what they still need (`LogEngine.hold`).
         engine.start_retention()
         yield Broker(config, clock, engine, state, groups, queues)
+
+
+@asynccontextmanager
+async def _open_storage(
+    config: BrokerConfig, clock: Clock, failed: Callable[[Exception], None]
+) -> AsyncIterator[tuple[LocalEngine | ClusterEngine, StateStore, Path]]:
+    """Open the engine that the settings choose. Yield it with its state store and the directory for what may be lost
+    (index caches and temporary files of queue groups)."""
+    if not config.cluster:
+        async with open_engine(config, clock, failed, {INDEX_DIRECTORY}) as (engine, state):
+            yield engine, state, Path(config.data_dir)
+        return
+    # Only a gateway loads what it needs.
+    from logbroker.broker.cluster_engine.lifetime import open_cluster_engine
+
+    with TemporaryDirectory(prefix="logbroker-") as directory:
+        async with open_cluster_engine(config, clock, failed) as (cluster_engine, cluster_state):
+            yield cluster_engine, cluster_state, Path(directory)

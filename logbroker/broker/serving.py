@@ -44,8 +44,8 @@ async def serve(
             heap.start()
             try:
                 _log.info(
-                    "logbroker %s serves on %s: data directory %s, process %d",
-                    *(__version__, ", ".join(addresses.values()), Path(config.data_dir).absolute(), os.getpid()),
+                    "logbroker %s serves on %s: %s, process %d",
+                    *(__version__, ", ".join(addresses.values()), _kept_in(config), os.getpid()),
                 )
                 on_ready(addresses)
                 failure.add_done_callback(lambda _: stop.set())
@@ -59,3 +59,7 @@ async def serve(
     if failure.done():
         raise StorageFailedError(f"the broker stopped because its storage failed: {failure.exception()}")
     _log.info("stopped cleanly")
+
+
+def _kept_in(config: BrokerConfig) -> str:
+    return f"cluster {config.cluster}" if config.cluster else f"data directory {Path(config.data_dir).absolute()}"

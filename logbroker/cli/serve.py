@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
+import msgspec
 import uvloop
 
 from logbroker.broker.listener import ProtocolListener
@@ -46,12 +47,18 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
     " settings file says.  [default: none]",
 )
 @click.option(
+    "--cluster",
+    metavar="HOST:PORT,...",
+    help="Serve the log and the state of a cluster that speaks Kafka's protocol (experimental), instead of a data"
+    " directory; name some of its nodes.",
+)
+@click.option(
     "--config",
     "config_path",
     metavar="FILE.toml",
     type=PathType(),
-    help="Settings file; `logbroker config --kind broker` lists the settings. --data-dir, --listen and --kafka-listen"
-    " override it.",
+    help="Settings file; `logbroker config --kind broker` lists the settings. --data-dir, --listen,"
+    " --kafka-listen and --cluster override it.",
 )
 @click.option(
     "--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True, help="Least severe level to log."
@@ -61,6 +68,7 @@ def serve(
     data_dir: str | None,
     listen: str | None,
     kafka_listen: str | None,
+    cluster: str | None,
     config_path: Path | None,
     log_level: str,
     stop_with_stdin: bool,
@@ -79,7 +87,7 @@ def serve(
       logbroker serve --config logbroker.toml
     """
     check_descriptors()
-    config = _config(config_path, data_dir, listen, kafka_listen)
+    config = _config(config_path, data_dir=data_dir, listen=listen, kafka_listen=kafka_listen, cluster=cluster)
     check_threads(config)
     with _logging(log_level):
         uvloop.run(_serve(config, stop_with_stdin=stop_with_stdin))
@@ -116,16 +124,11 @@ def _logging(level: str) -> Iterator[None]:
             root.removeHandler(handler)
 
 
-def _config(
-    config_path: Path | None, data_dir: str | None, listen: str | None, kafka_listen: str | None
-) -> BrokerConfig:
+def _config(config_path: Path | None, **overrides: str | None) -> BrokerConfig:
     if config_path is not None:
-        return load_broker_config(config_path, data_dir=data_dir, listen=listen, kafka_listen=kafka_listen)
-    defaults = BrokerConfig()
-    return BrokerConfig(
-        data_dir=defaults.data_dir if data_dir is None else data_dir,
-        listen=defaults.listen if listen is None else listen,
-        kafka_listen=defaults.kafka_listen if kafka_listen is None else kafka_listen,
+        return load_broker_config(config_path, **overrides)
+    return msgspec.structs.replace(
+        BrokerConfig(), **{name: text for name, text in overrides.items() if text is not None}
     )
 
 

@@ -485,6 +485,18 @@ class StorageFailedError(LogbrokerError):
     kafka_code = 56
 
 
+class StaleOwnerError(LogbrokerError):
+    """Another gateway has taken over this part of the groups' state, and serves its groups now.
+
+    Connect to the other gateway: clients that know several addresses do so by themselves.
+    """
+
+    code = Code.UNAVAILABLE
+    reason = "STALE_OWNER"
+    kafka_code = 16
+    retriable = True
+
+
 class DataDirError(LogbrokerError):
     """The data directory cannot be used: another broker uses it, it is not writable, or its format is unknown.
 

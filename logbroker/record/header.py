@@ -96,6 +96,10 @@ class BatchHeader(msgspec.Struct, gc=False):
         return bool(self.attributes & CONTROL_FLAG)
 
     @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
     def is_log_append_time(self) -> bool:
         return bool(self.attributes & LOG_APPEND_TIME_FLAG)
 

@@ -78,6 +78,16 @@ class BrokerProcess:
         given.close()
         taken.close()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.is_alive()
+
     async def wait_ready(self) -> None:
         """Raises BrokerFailedError."""
         assert self._output is not None

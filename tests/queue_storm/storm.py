@@ -52,6 +52,7 @@ class _QueueStorm(Storm[Weather]):
             seed=seed,
             child_module="tests.queue_storm.queue_plants",
             child_options=[weather.plant] if weather.plant else [],
+            settings=weather.settings,
         )
         hold_seconds = weather.lease_seconds
         super().__init__(directory, seed, weather, broker, hold_seconds=hold_seconds, max_frozen=_MAX_FROZEN)

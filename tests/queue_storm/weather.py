@@ -34,5 +34,7 @@ class Weather(storm.Weather, frozen=True, kw_only=True):
     chances: dict[str, float] = msgspec.field(
         default_factory=lambda: {"kill": 30, "freeze": 30, "nap": 15, "leave": 15, "broker": 10}
     )
+    settings: str = ""
+    """Further settings of the broker, as lines of TOML."""
     quiet_seconds: float = 90.0
     """How long it may take at most to finish everything when all is over."""

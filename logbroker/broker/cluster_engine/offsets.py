@@ -1,0 +1,160 @@
+"""Offsets of the partitions: the sweep that keeps them fresh, look-ups by time, and the deletion of records."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from logbroker.broker.cluster_engine.codes import NONE, PASSING
+from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
+from logbroker.broker.cluster_engine.refusals import refusal
+from logbroker.broker.cluster_engine.remote_partition import RemotePartition
+from logbroker.engine import FoundOffset, Holder
+from logbroker.kafka_wire.apis import DELETE_RECORDS, LIST_OFFSETS
+from logbroker.kafka_wire.messages.delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+)
+from logbroker.kafka_wire.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponsePartition,
+)
+from logbroker.types import TopicId
+
+_log = logging.getLogger(__name__)
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+LATEST_TIME: Final = -3
+"""Kafka's special times: the log start, the last stable offset, and the record with the largest timestamp."""
+SWEEP_SECONDS: Final = 1.0
+LOOK_UP_SECONDS: Final = 15.0
+_COMMITTED: Final = 1
+_TIMEOUT_MS: Final = 10_000
+_ANY_REPLICA: Final = -1
+_WITHOUT_TIMEOUT: Final = 9
+"""The last version of ListOffsets that says nothing of remote storage."""
+
+
+class Offsets:
+    """The offsets of all partitions."""
+
+    def __init__(self, link: ClusterLink, partitions: Callable[[], Iterable[RemotePartition]]) -> None:
+        self._link = link
+        self._partitions = partitions
+        self.holders: dict[TopicId, set[Holder]] = {}
+
+    def heard(self, partition: RemotePartition, log_start_offset: int, high_watermark: int) -> None:
+        """Take in offsets that an answer names, and tell the holders if records were removed."""
+        if partition.heard(log_start_offset, high_watermark):
+            for holder in list(self.holders.get(partition.key.topic_id, ())):
+                holder.removed(partition.key.partition)
+
+    async def run(self) -> None:
+        """Sweep on and on."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            try:
+                await self.sweep(list(self._partitions()))
+            except PassingError as error:
+                _log.debug("the offsets of the cluster cannot be read: %s", error)
+
+    async def sweep(self, partitions: Iterable[RemotePartition]) -> None:
+        """Read where the partitions begin and end. Raises PassingError if some were not answered."""
+        wanted = list(partitions)
+        # The ends come first: a beginning that was read later is never beyond an end.
+        ends = await list_offsets(self._link, dict.fromkeys(wanted, LATEST))
+        starts = await list_offsets(self._link, dict.fromkeys(wanted, EARLIEST))
+        for partition in wanted:
+            end, start = ends.get(partition), starts.get(partition)
+            if end is None or start is None or end.error_code != NONE or start.error_code != NONE:
+                raise PassingError(f"the offsets of {partition.name} are not known")
+            self.heard(partition, start.offset, end.offset)
+
+    async def find(self, partition: RemotePartition, timestamp_ms: int) -> FoundOffset:
+        """Find the first record at or after a time, or at a special time."""
+
+        async def attempt() -> FoundOffset:
+            found = (await list_offsets(self._link, {partition: timestamp_ms})).get(partition)
+            if found is None or found.error_code in PASSING:
+                raise PassingError(f"the offsets of {partition.name} are not known")
+            if found.error_code != NONE:
+                raise refusal(found.error_code, f"a look-up in {partition.name}")
+            return FoundOffset(found.offset, found.timestamp, max(found.leader_epoch, 0))
+
+        return await self._link.persist(attempt, seconds=LOOK_UP_SECONDS)
+
+
+async def list_offsets(
+    link: ClusterLink, wanted: Mapping[RemotePartition, int]
+) -> dict[RemotePartition, ListOffsetsResponsePartition]:
+    """Return the offsets at these times. Partitions that have no leader, or whose node does not answer, are left
+    out."""
+    by_leader: dict[int, list[RemotePartition]] = {}
+    for partition in wanted:
+        try:
+            by_leader.setdefault(partition.leader, []).append(partition)
+        except PassingError:
+            continue
+    answers = await asyncio.gather(
+        *(_list_at(link, node, {each: wanted[each] for each in led}) for node, led in by_leader.items())
+    )
+    return {partition: found for answer in answers for partition, found in answer.items()}
+
+
+async def _list_at(
+    link: ClusterLink, node: int, wanted: Mapping[RemotePartition, int]
+) -> dict[RemotePartition, ListOffsetsResponsePartition]:
+    topics: dict[str, list[ListOffsetsRequestPartition]] = {}
+    for partition, timestamp_ms in wanted.items():
+        topics.setdefault(partition.topic, []).append(
+            ListOffsetsRequestPartition(partition_index=partition.key.partition, timestamp=timestamp_ms)
+        )
+    request = ListOffsetsRequest(
+        replica_id=_ANY_REPLICA,
+        isolation_level=_COMMITTED,
+        topics=[ListOffsetsRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
+    )
+    try:
+        answer = await link.ask(node, LIST_OFFSETS, request, last_version=_WITHOUT_TIMEOUT)
+    except PassingError:
+        return {}
+    known = {(each.topic, each.key.partition): each for each in wanted}
+    return {
+        known[topic.name, found.partition_index]: found
+        for topic in answer.topics
+        for found in topic.partitions
+        if (topic.name, found.partition_index) in known
+    }
+
+
+async def delete_records(link: ClusterLink, partition: RemotePartition, before_offset: int) -> int:
+    """Delete the records below an offset, and return the log start offset."""
+
+    async def attempt() -> int:
+        request = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsRequestTopic(
+                    name=partition.topic,
+                    partitions=[
+                        DeleteRecordsRequestPartition(partition_index=partition.key.partition, offset=before_offset)
+                    ],
+                )
+            ],
+            timeout_ms=_TIMEOUT_MS,
+        )
+        answer = await link.ask(partition.leader, DELETE_RECORDS, request)
+        [topic] = answer.topics
+        [found] = topic.partitions
+        if found.error_code in PASSING:
+            raise PassingError(f"records of {partition.name} are not deleted yet")
+        if found.error_code != NONE:
+            raise refusal(found.error_code, f"a deletion of records of {partition.name}")
+        return int(found.low_watermark)
+
+    return await link.persist(attempt, seconds=LOOK_UP_SECONDS)

@@ -1,0 +1,139 @@
+"""One partition of the cluster as this gateway knows it: its offsets, who watches it, and the batches on their way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import Final, Protocol
+
+import msgspec
+
+from logbroker.broker.cluster_engine import requests
+from logbroker.broker.cluster_engine.codes import NONE, PASSING, UNKNOWN_TOPIC_OR_PARTITION
+from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
+from logbroker.broker.cluster_engine.refusals import refusal
+from logbroker.engine import Appended, Buffer, PartitionFacts
+from logbroker.errors import LogbrokerError
+from logbroker.record.header import BatchHeader
+from logbroker.types import PartitionKey, TopicId
+
+APPEND_SECONDS: Final = 60.0
+"""The time for which an append is repeated while the partition has no leader that takes it."""
+
+
+class PartitionWatcher(Protocol):
+    """Somebody who wants to know that a partition has moved."""
+
+    def notify(self, key: PartitionKey) -> None: ...
+
+
+class _Pending(msgspec.Struct, gc=False, eq=False):
+    batch: Buffer
+    header: BatchHeader
+    done: asyncio.Future[Appended]
+
+
+class RemotePartition:
+    """One partition. Its offsets are as of the last answer that named them, and never go back."""
+
+    def __init__(self, link: ClusterLink, topic: str, topic_id: TopicId, number: int) -> None:
+        self.key = PartitionKey(topic_id, number)
+        self.name = f"{topic}-{number}"
+        self.listeners: set[PartitionWatcher] = set()
+        self.log_start_offset = 0
+        self.high_watermark = 0
+        self.closed = False
+        self.batch_bytes = 0
+        """Size of the largest batch that did not fit into a read so far."""
+        self._link = link
+        self.topic = topic
+        self._waiting: deque[_Pending] = deque()
+        self._sending: asyncio.Task[None] | None = None
+
+    @property
+    def leader(self) -> int:
+        """The node that leads it. Raises PassingError if there is none."""
+        return self._link.leader(self.topic, self.key.partition).leader
+
+    @property
+    def leader_epoch(self) -> int:
+        try:
+            return max(self._link.leader(self.topic, self.key.partition).leader_epoch, 0)
+        except PassingError:
+            return 0
+
+    def facts(self) -> PartitionFacts:
+        return PartitionFacts(
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.high_watermark,
+            leader_epoch=self.leader_epoch,
+            size_bytes=0,
+            segments=0,
+        )
+
+    def heard(self, log_start_offset: int, high_watermark: int) -> bool:
+        """Take in offsets that an answer names; -1: it does not say. Return whether the log start offset has risen."""
+        rose = log_start_offset > self.log_start_offset
+        self.log_start_offset = max(self.log_start_offset, log_start_offset)
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+            self.notify_listeners()
+        return rose
+
+    def notify_listeners(self) -> None:
+        for listener in list(self.listeners):
+            listener.notify(self.key)
+
+    def close(self) -> None:
+        """Note that the topic is gone."""
+        self.closed = True
+        self.notify_listeners()
+
+    # --- appends -----------------------------------------------------------------------------------------------------
+
+    def append(self, batch: Buffer, header: BatchHeader) -> asyncio.Future[Appended]:
+        """Send a batch after all earlier ones. The result is set when all replicas in sync have it."""
+        pending = _Pending(batch, header, asyncio.get_running_loop().create_future())
+        self._waiting.append(pending)
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send())
+        return pending.done
+
+    async def settle(self) -> None:
+        """Wait until all batches so far are answered."""
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
+
+    async def _send(self) -> None:
+        """Send one batch after the other. Only so does a batch that has to be sent again keep its place: nothing else
+        orders batches without a producer id, and of those with one a leader refuses what overtakes."""
+        while self._waiting:
+            pending = self._waiting.popleft()
+            try:
+                appended = await self._link.persist(partial(self._attempt, pending), seconds=APPEND_SECONDS)
+            except LogbrokerError as error:
+                _fail(pending, error)
+            else:
+                if not pending.done.done():
+                    pending.done.set_result(appended)
+
+    async def _attempt(self, pending: _Pending) -> Appended:
+        if self.closed:
+            raise refusal(UNKNOWN_TOPIC_OR_PARTITION, f"an append to {self.name}", "the topic is deleted")
+        found = await requests.append(self._link, self.topic, self.key.partition, pending.batch)
+        if found.error_code in PASSING:
+            raise PassingError(f"an append to {self.name} was answered with error {found.error_code}")
+        if found.error_code != NONE:
+            raise refusal(found.error_code, f"an append to {self.name}", found.error_message)
+        self.heard(found.log_start_offset, found.base_offset + pending.header.record_count)
+        return Appended(
+            found.base_offset, found.log_append_time_ms, self.log_start_offset, self.leader_epoch, duplicate=False
+        )
+
+
+def _fail(pending: _Pending, error: LogbrokerError) -> None:
+    if not pending.done.done():
+        pending.done.set_exception(error.as_value())
+        pending.done.exception()  # The caller may be gone.

@@ -1,0 +1,79 @@
+"""The requests for one partition: append a batch, and read batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logbroker.broker.cluster_engine.codes import DUPLICATE_SEQUENCE_NUMBER, NONE
+from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
+from logbroker.engine import Buffer
+from logbroker.kafka_wire.apis import FETCH, PRODUCE
+from logbroker.kafka_wire.messages.fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponsePartitionData,
+)
+from logbroker.kafka_wire.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartitionProduceData,
+    ProduceRequestTopicProduceData,
+    ProduceResponsePartitionProduce,
+)
+
+_ALL_REPLICAS = -1
+_APPEND_TIMEOUT_MS = 10_000
+"""The time that a leader waits for the other replicas."""
+
+
+async def append(link: ClusterLink, topic: str, partition: int, batch: Buffer) -> ProduceResponsePartitionProduce:
+    """Append one batch with acks=all, and return the leader's answer. A repeat of a batch that is there already is
+    answered like the first. Raises PassingError."""
+    leader = link.leader(topic, partition)
+    request = ProduceRequest(
+        acks=_ALL_REPLICAS,
+        timeout_ms=_APPEND_TIMEOUT_MS,
+        topic_data=[
+            ProduceRequestTopicProduceData(
+                name=topic,
+                topic_id=link.topics[topic].id,
+                partition_data=[ProduceRequestPartitionProduceData(index=partition, records=batch)],
+            )
+        ],
+    )
+    answer = await link.ask(leader.leader, PRODUCE, request)
+    found: ProduceResponsePartitionProduce = _only(answer.responses, "partition_responses")
+    if found.error_code == DUPLICATE_SEQUENCE_NUMBER:
+        found.error_code = NONE
+    return found
+
+
+async def read(
+    link: ClusterLink, topic: str, partition: int, offset: int, max_bytes: int
+) -> FetchResponsePartitionData:
+    """Read batches from an offset on, as they are stored, aborted transactions and control batches included. Raises
+    PassingError."""
+    leader = link.leader(topic, partition)
+    request = FetchRequest(
+        min_bytes=1,
+        max_bytes=max_bytes,
+        topics=[
+            FetchRequestTopic(
+                topic=topic,
+                topic_id=link.topics[topic].id,
+                partitions=[
+                    FetchRequestPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+                ],
+            )
+        ],
+    )
+    answer = await link.ask(leader.leader, FETCH, request)
+    found: FetchResponsePartitionData = _only(answer.responses, "partitions")
+    return found
+
+
+def _only(topics: Any, field: str) -> Any:
+    """Return the answer for the one partition that was asked for."""
+    if len(topics) != 1 or len(found := getattr(topics[0], field)) != 1:
+        raise PassingError("the answer is not for the partition that was asked for")
+    return found[0]

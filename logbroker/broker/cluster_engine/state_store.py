@@ -1,0 +1,92 @@
+"""The state of groups and queue groups, stored in a compacted topic of the cluster.
+
+Why compacted, and not snapshots with deltas: the rows of a group are upserts under stable keys already, so the last
+record of each key is the state, and the cluster drops the others by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from logbroker.broker.cluster_engine.codes import TOPIC_ALREADY_EXISTS
+from logbroker.broker.cluster_engine.link import ClusterLink, PassingError, check
+from logbroker.broker.cluster_engine.state_partition import MAX_COMMIT_BYTES, OPEN_SECONDS, StatePartition
+from logbroker.broker.cluster_engine.state_rows import records_of, scope_prefix
+from logbroker.engine import DiskUse, StateEvent
+from logbroker.errors import LogbrokerError
+from logbroker.kafka_wire.apis import CREATE_TOPICS
+from logbroker.kafka_wire.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestCreatableTopic,
+    CreateTopicsRequestCreatableTopicConfig,
+)
+from logbroker.record.partitioner import murmur2
+
+STATE_TOPIC: Final = "__logbroker_state"
+STATE_PARTITIONS: Final = 50
+CREATE_TIMEOUT_MS: Final = 10_000
+
+
+class ClusterStateStore:
+    """The `logbroker.engine.StateStore` of this engine. The home of a scope is the partition murmur2(scope) mod N."""
+
+    def __init__(self, link: ClusterLink, owner: str, on_lost: Callable[[LogbrokerError], None]) -> None:
+        """For `owner` and `on_lost` see `StatePartition`."""
+        self._link = link
+        self._owner = owner
+        self._on_lost = on_lost
+        self._partitions: list[StatePartition] = []
+
+    async def open(self) -> None:
+        """Create the topic if it does not exist, and take over all its partitions.
+
+        Raises StaleOwnerError, BrokerUnavailableError or CorruptLogError.
+        """
+        count = await self._link.persist(self._partition_count, seconds=OPEN_SECONDS)
+        self._partitions = [
+            StatePartition(self._link, STATE_TOPIC, number, self._owner, self._on_lost) for number in range(count)
+        ]
+        await asyncio.gather(*(partition.open() for partition in self._partitions))
+
+    async def close(self) -> None:
+        """Wait for the commits under way."""
+        await asyncio.gather(*(partition.close() for partition in self._partitions))
+
+    async def _partition_count(self) -> int:
+        topic = self._link.topics.get(STATE_TOPIC)
+        if topic is None:
+            await self._create()
+            raise PassingError(f"{STATE_TOPIC} was created just now")
+        return len(topic.partitions)
+
+    async def _create(self) -> None:
+        configs = {"cleanup.policy": "compact", "max.message.bytes": str(MAX_COMMIT_BYTES)}
+        nodes = len(self._link.nodes)
+        if nodes > 2:
+            configs["min.insync.replicas"] = "2"
+        topic = CreateTopicsRequestCreatableTopic(
+            name=STATE_TOPIC,
+            num_partitions=STATE_PARTITIONS,
+            replication_factor=min(nodes, 3),
+            configs=[CreateTopicsRequestCreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=CREATE_TIMEOUT_MS)
+        answer = await self._link.ask(self._link.controller, CREATE_TOPICS, request)
+        [found] = answer.topics
+        if found.error_code != TOPIC_ALREADY_EXISTS:
+            check(found.error_code, f"the creation of {STATE_TOPIC}")
+
+    def _home(self, scope: str) -> StatePartition:
+        return self._partitions[murmur2(scope_prefix(scope)) % len(self._partitions)]
+
+    def check_room(self, use: DiskUse = DiskUse.USES_RESERVE) -> None:
+        """Room is the cluster's affair: a full node refuses commits."""
+
+    async def load(self, scope: str) -> dict[bytes, bytes]:
+        return self._home(scope).rows.of(scope)
+
+    async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:
+        if events:
+            await self._home(scope).commit(records_of(scope, events))

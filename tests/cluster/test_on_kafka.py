@@ -1,0 +1,313 @@
+"""A gateway on a real Kafka cluster of three nodes: the log, the state of groups, and who may write it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+
+from logbroker.broker.cluster_engine.link import ClusterLink
+from logbroker.broker.cluster_engine.state_partition import StatePartition
+from logbroker.broker.cluster_engine.state_rows import records_of
+from logbroker.broker.cluster_engine.state_store import STATE_TOPIC, ClusterStateStore
+from logbroker.client import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker
+from logbroker.engine import StateEvent
+from logbroker.errors import LogbrokerError, StaleOwnerError, UnknownTopicError
+from tests.cluster.kafka_cluster import KafkaCluster, class_path
+from tests.crash.broker_process import BrokerFailedError, BrokerProcess
+from tests.queue_storm import storm
+from tests.queue_storm.weather import Weather
+
+pytestmark = [pytest.mark.prove, pytest.mark.usefixtures("quiet_clients")]
+
+SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    _, missing = class_path()
+    if missing:
+        pytest.skip(f"Kafka cannot be run: {missing}")
+    cluster = KafkaCluster(tmp_path_factory.mktemp("kafka"), 3)
+    try:
+        asyncio.run(cluster.start())
+        yield cluster
+    finally:
+        cluster.end()
+
+
+@pytest.fixture
+async def link(cluster: KafkaCluster) -> AsyncIterator[ClusterLink]:
+    await cluster.wipe()
+    link = ClusterLink(cluster.addresses)
+    await link.open()
+    yield link
+    await link.close()
+
+
+def gateway(cluster: KafkaCluster, directory: Path) -> BrokerProcess:
+    directory.mkdir(exist_ok=True)
+    return BrokerProcess(directory, seed=0, settings=f'cluster = "{cluster.addresses}"\n')
+
+
+@pytest.fixture
+async def served(cluster: KafkaCluster, tmp_path: Path) -> AsyncIterator[BrokerProcess]:
+    """A gateway on an empty cluster."""
+    await cluster.wipe()
+    gateway_ = gateway(cluster, tmp_path / "gateway")
+    await gateway_.spawn()
+    await gateway_.wait_ready()
+    yield gateway_
+    await gateway_.end()
+
+
+# --- the state --------------------------------------------------------------------------------------------------------
+
+
+async def open_state(link: ClusterLink, lost: list[LogbrokerError]) -> ClusterStateStore:
+    state = ClusterStateStore(link, "gateway", lost.append)
+    await state.open()
+    return state
+
+
+async def test_the_next_owner_reads_what_was_committed_and_the_last_one_commits_no_more(link: ClusterLink) -> None:
+    lost: list[LogbrokerError] = []
+    first = await open_state(link, lost)
+    await asyncio.gather(
+        *(
+            first.commit(f"scope {number % 7}", [StateEvent(b"key %d" % (number % 11), b"%d" % number)])
+            for number in range(500)
+        )
+    )
+    await first.commit("scope 0", [StateEvent(b"key 0", None), StateEvent(b"big", b"x" * 2_000_000)])
+    before = {f"scope {number}": await first.load(f"scope {number}") for number in range(7)}
+    second = await open_state(link, lost)
+    assert {scope: await second.load(scope) for scope in before} == before
+    assert not lost
+    with pytest.raises(StaleOwnerError, match="another gateway has taken over"):
+        await first.commit("scope 0", [StateEvent(b"stale", b"")])
+    assert [type(error) for error in lost] == [StaleOwnerError]
+    with pytest.raises(StaleOwnerError):
+        await first.commit("scope 0", [StateEvent(b"stale", b"")])
+    await second.commit("scope 0", [StateEvent(b"key 0", b"new")])
+    third = await open_state(link, lost)
+    assert await third.load("scope 0") == before["scope 0"] | {b"key 0": b"new"}
+    assert len(lost) == 1
+
+
+async def test_every_commit_that_was_answered_is_there_when_two_owners_race(link: ClusterLink) -> None:
+    lost: list[LogbrokerError] = []
+    await open_state(link, lost)
+    answered: dict[bytes, int] = {}
+
+    async def own(name: bytes) -> None:
+        """Take the partition over again and again, and count in a key of one's own."""
+        for _ in range(6):
+            partition = StatePartition(link, STATE_TOPIC, 0, "gateway", lambda _: None)
+            try:
+                await partition.open()
+                for _ in range(20):
+                    value = answered.get(name, 0) + 1
+                    await partition.commit(records_of("race", [StateEvent(name, b"%d" % value)]))
+                    answered[name] = value
+            except StaleOwnerError:
+                continue
+
+    await asyncio.gather(own(b"a"), own(b"b"))
+    last = StatePartition(link, STATE_TOPIC, 0, "gateway", lambda _: None)
+    await last.open()
+    rows = last.rows.of("race")
+    assert answered
+    assert {name: int(rows[name]) for name in answered} == answered
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+async def read_all(address: str, topic: str, count: int) -> dict[bytes | None, list[bytes | None]]:
+    """Return values by key, in the order of their partitions, as soon as there are so many."""
+    found: dict[bytes | None, list[bytes | None]] = defaultdict(list)
+    async with asyncio.timeout(SECONDS), Consumer(address, group="readers", auto_offset_reset="earliest") as consumer:
+        await consumer.subscribe(topic)
+        while sum(map(len, found.values())) < count:
+            for record in await consumer.poll(timeout_seconds=1.0):
+                found[record.key].append(record.value)
+    return found
+
+
+async def test_records_of_every_size_stay_in_order_through_growth(served: BrokerProcess) -> None:
+    sent: dict[bytes | None, list[bytes | None]] = defaultdict(list)
+    async with Admin(served.address) as admin, Producer(served.address) as producer:
+        await admin.create_topic("log", 2, configs={"max.message.bytes": "4000000"})
+        for number in range(3000):
+            if number == 1500:
+                await admin.alter_topic("log", partitions=5)
+            key = b"key %d" % (number % 50)
+            value = b"%d %s" % (number, b"x" * (3_000_000 if number % 1000 == 7 else number % 300))
+            await producer.send("log", value, key)
+            sent[key].append(value)
+        await producer.flush()
+        topic = await admin.describe_topic("log")
+        assert len(topic.partitions) == 5
+    assert await read_all(served.address, "log", 3000) == sent
+
+
+async def test_transactions_of_kafka_clients_are_read_once_they_are_committed(
+    cluster: KafkaCluster, served: BrokerProcess
+) -> None:
+    async with Admin(served.address) as admin:
+        await admin.create_topic("log", 1)
+
+    def write() -> None:
+        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.addresses, "transactional.id": "writer"})
+        producer.init_transactions()
+        for number in range(20):
+            producer.begin_transaction()
+            producer.produce("log", b"%d" % number, partition=0)
+            producer.flush()
+            if number % 3:
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+
+    await asyncio.to_thread(write)
+    expected = [b"%d" % number for number in range(20) if number % 3]
+    assert (await read_all(served.address, "log", len(expected)))[None] == expected
+
+
+async def test_topics_that_others_make_grow_and_delete_are_noticed(
+    cluster: KafkaCluster, served: BrokerProcess
+) -> None:
+    kafka = confluent_kafka.admin.AdminClient({"bootstrap.servers": cluster.addresses})
+
+    def wait(futures: dict[str, Any]) -> None:
+        for future in futures.values():
+            future.result(SECONDS)
+
+    async def described(partitions: int) -> None:
+        async with asyncio.timeout(SECONDS):
+            while True:
+                try:
+                    if len((await admin.describe_topic("theirs")).partitions) == partitions:
+                        return
+                except UnknownTopicError:
+                    if not partitions:
+                        return
+                await asyncio.sleep(0.05)
+
+    async with Admin(served.address) as admin:
+        await asyncio.to_thread(wait, kafka.create_topics([confluent_kafka.admin.NewTopic("theirs", 2, 3)]))
+        await described(2)
+        async with Producer(served.address) as producer:
+            for number in range(100):
+                await producer.send("theirs", b"%d" % number, b"key %d" % (number % 10))
+        await asyncio.to_thread(wait, kafka.create_partitions([confluent_kafka.admin.NewPartitions("theirs", 4)]))
+        await described(4)
+        assert sum(map(len, (await read_all(served.address, "theirs", 100)).values())) == 100
+        await asyncio.to_thread(wait, kafka.delete_topics(["theirs"]))
+        await described(0)
+        names = [topic.name for topic in await admin.list_topics()]
+        assert not [name for name in names if name.startswith("__")]
+
+
+async def test_nothing_acknowledged_is_lost_when_a_node_dies(cluster: KafkaCluster, served: BrokerProcess) -> None:
+    acknowledged: list[bytes] = []
+    async with Admin(served.address) as admin:
+        await admin.create_topic("log", 6)
+    async with QueueAdmin(served.address) as queues:
+        await queues.create_queue("work", "log")
+    is_over = False
+
+    async def send() -> None:
+        async with Producer(served.address, delivery_timeout_seconds=SECONDS) as producer:
+            number = 0
+            while not is_over:
+                value = b"%d" % number
+                await (await producer.send("log", value, b"key %d" % (number % 20)))
+                acknowledged.append(value)
+                number += 1
+
+    async def until(count: int) -> None:
+        async with asyncio.timeout(SECONDS):
+            while len(acknowledged) < count:
+                await asyncio.sleep(0.02)
+
+    sending = asyncio.create_task(send())
+    await until(50)
+    await asyncio.to_thread(cluster.kill, 0)
+    try:
+        await until(len(acknowledged) + 50)
+    finally:
+        await cluster.start_again(0)
+    await until(len(acknowledged) + 50)
+    is_over = True
+    await sending
+    read = await read_all(served.address, "log", len(acknowledged))
+    assert sorted(value for values in read.values() for value in values) == sorted(acknowledged)
+    worked: list[bytes] = []
+    async with asyncio.timeout(SECONDS), Worker(served.address, "work") as worker:
+        async for delivery in worker:
+            worked.append(delivery.value)
+            delivery.ack()
+            if len(worked) == len(acknowledged):
+                break
+    assert sorted(worked) == sorted(acknowledged)
+
+
+# --- takeovers --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_gateway_that_was_frozen_serves_no_more_once_another_has_taken_over(
+    cluster: KafkaCluster, served: BrokerProcess, tmp_path: Path
+) -> None:
+    async with Admin(served.address) as admin, Producer(served.address) as producer:
+        await admin.create_topic("log", 1)
+        for number in range(10):
+            await producer.send("log", b"%d" % number, b"key")
+    async with QueueAdmin(served.address) as queues:
+        await queues.create_queue("work", "log")
+    async with asyncio.timeout(SECONDS), Worker(served.address, "work", prefetch=1) as worker:
+        async for delivery in worker:
+            await delivery.ack()
+            if delivery.value == b"3":
+                break
+    os.kill(served.pid, signal.SIGSTOP)
+    second = gateway(cluster, tmp_path / "second")
+    try:
+        await second.spawn()
+        await second.wait_ready()
+        worked = []
+        async with asyncio.timeout(SECONDS), Worker(second.address, "work") as worker:
+            async for delivery in worker:
+                await delivery.ack()
+                worked.append(delivery.value)
+                if delivery.value == b"9":
+                    break
+        assert worked == [b"%d" % number for number in range(4, 10)]
+        os.kill(served.pid, signal.SIGCONT)
+        with pytest.raises(LogbrokerError):
+            async with QueueAdmin(served.address, request_timeout_seconds=10) as queues:
+                await queues.alter_queue("work", QueueSettings(max_attempts=7))
+        async with asyncio.timeout(SECONDS):
+            while served.is_alive:
+                await asyncio.sleep(0.05)
+        with pytest.raises(BrokerFailedError, match="another gateway has taken over"):
+            await served.stop()
+    finally:
+        await second.end()
+
+
+def test_a_queue_group_keeps_its_promises_through_a_storm(cluster: KafkaCluster, tmp_path: Path) -> None:
+    asyncio.run(cluster.wipe())
+    weather = Weather(records=4_000, events=8, settings=f'cluster = "{cluster.addresses}"\n')
+    figures = storm.run(tmp_path, 1, weather)
+    assert figures["records sent"] == weather.records
+    assert figures["events broker"] > 0
