@@ -28,7 +28,8 @@ def put(rows: StateRows, writer: tuple[int, int], scope: str, **values: bytes | 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_last_value_of_each_key_stays_and_scopes_are_apart(seed: int) -> None:
     rng = random.Random(seed)
-    rows, model = StateRows(), {}
+    rows = StateRows()
+    model: dict[tuple[str, bytes], bytes] = {}
     for _ in range(500):
         scope, key = rng.choice(["a", "ab", "b", "ü" * 100]), rng.choice(["k", "kk", "b", "z" * 255])
         value = rng.choice([None, b"", b"x", rng.randbytes(300)])

@@ -111,6 +111,8 @@ class ClusterTopics:
         self.pins = TopicPins(catalog)
         self.growth_checks: list[Callable[[Topic], None]] = []
         """See `LogEngine.on_growth`."""
+        self.on_refreshed: Callable[[], None] = lambda: None
+        """Called after each time that the topics and their leaders were read anew."""
         self._lock = asyncio.Lock()
         self._growing: set[TopicId] = set()
         self._tasks: set[asyncio.Task[Topic | LogbrokerError]] = set()
@@ -145,6 +147,7 @@ class ClusterTopics:
             await asyncio.sleep(REFRESH_SECONDS)
             try:
                 await self.refresh()
+                self.on_refreshed()
             except (PassingError, LogbrokerError) as error:
                 _log.warning("the topics of the cluster cannot be read: %s", error)
 

@@ -69,6 +69,7 @@ class ClusterEngine:
         self.numbers = numbers
         self._reader = BatchReader(link)
         self._follower = Follower(link, topics.partitions)
+        topics.on_refreshed = self._follower.follow  # Partitions may have moved to nodes that are not followed yet.
         self._max_bytes_in_flight = config.max_produce_bytes_in_flight
         self._bytes_in_flight = 0
         self.topic_by_id: Callable[[TopicId], Topic] = catalog.by_id

@@ -29,6 +29,8 @@ from logbroker.types import TopicId
 
 REQUEST_SECONDS: Final = 10.0
 """The time that a node has for an answer, besides the time that the request itself lets it wait."""
+_ANY_SECONDS: Final = 3.0
+"""The time that a node has if another one can answer instead."""
 _PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 _TRANSACTION: Final = 1
@@ -173,16 +175,21 @@ class ClusterLink:
         except (KafkaError, OSError) as error:
             raise PassingError(f"node {node}: {type(error).__name__} {error}") from None
 
-    async def ask_any(self, api: Api, message: Any) -> Any:
-        """Send a request that any node can answer. Raises as `ask` does."""
-        return await self.ask(self._any_node(), api, message)
-
-    def _any_node(self) -> int:
+    async def ask_any(self, api: Api, message: Any, *, last_version: int | None = None) -> Any:
+        """Send a request that any node can answer, to one after the other until one does. Raises as `ask` does."""
         assert self._client is not None
-        nodes = self.nodes or [broker.nodeId for broker in self._client.cluster.brokers()]
-        if not nodes:
-            raise PassingError("no node of the cluster is known")
-        return int(nodes[next(self._turns) % len(nodes)])
+        nodes = list(self.nodes) or [int(broker.nodeId) for broker in self._client.cluster.brokers()]
+        first = next(self._turns)
+        error = PassingError("no node of the cluster is known")
+        for place in range(len(nodes)):
+            try:
+                async with asyncio.timeout(_ANY_SECONDS):
+                    return await self.ask(nodes[(first + place) % len(nodes)], api, message, last_version=last_version)
+            except PassingError as failed:
+                error = failed
+            except TimeoutError:
+                error = PassingError(f"no node has answered within {_ANY_SECONDS} s")
+        raise error
 
     async def refresh(self) -> None:
         """Read all topics and their leaders anew. Callers at the same time share one request. Raises PassingError."""
@@ -225,7 +232,7 @@ class ClusterLink:
         """Return the node that keeps a transactional id. Raises PassingError."""
         request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION)
         # Later versions take several keys at once.
-        answer = await self.ask(self._any_node(), FIND_COORDINATOR, request, last_version=_OF_ONE_KEY)
+        answer = await self.ask_any(FIND_COORDINATOR, request, last_version=_OF_ONE_KEY)
         check(answer.error_code, "FindCoordinator")
         return int(answer.node_id)
 
