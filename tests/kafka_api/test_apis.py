@@ -170,6 +170,21 @@ def test_metadata(broker: EmbeddedBroker, topic: str, version: int) -> None:
         assert len(answer.topics) == 2
 
 
+@pytest.mark.parametrize("version", [12, 13])
+@pytest.mark.parametrize("name", [None, "", "other"])
+def test_a_topic_is_found_by_its_id_whatever_its_name_is(
+    broker: EmbeddedBroker, topic: str, version: int, name: str | None
+) -> None:
+    """Java leaves the name empty where it gives an id, others leave it out. Kafka asks for the id alone."""
+    topic_id, unknown_id = id_of(broker, topic), b"n" * 16
+    ids = [topic_id, unknown_id, topic_id]
+    wanted = [md.MetadataRequestTopic(name=name, topic_id=each) for each in ids]
+    with RawClient(broker.kafka_address) as client:
+        found, unknown = client.call(METADATA, version, md.MetadataRequest(topics=wanted)).topics
+    assert (found.name, found.topic_id, found.error_code, len(found.partitions)) == (topic, topic_id, 0, 3)
+    assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, unknown_id, UNKNOWN_ID)
+
+
 @pytest.mark.parametrize("version", versions(DESCRIBE_CLUSTER))
 def test_the_cluster_has_one_node_and_keeps_its_id(broker: EmbeddedBroker, version: int) -> None:
     with RawClient(broker.kafka_address) as client:

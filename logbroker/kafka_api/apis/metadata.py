@@ -19,11 +19,13 @@ from logbroker.kafka_api.call import NODE_ID, Call, code_of, leader_of, served, 
 from logbroker.kafka_wire.apis import METADATA
 from logbroker.kafka_wire.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from logbroker.kafka_wire.primitives import NO_UUID
 from logbroker.types import INTERNAL_PREFIX
 
 _TOPIC_STEPS = 4
@@ -46,7 +48,7 @@ async def _topics(call: Call, request: MetadataRequest) -> AsyncIterator[Metadat
             yield await _described(call, topic)
         return
     call.check_item_count(len(request.topics))
-    for name, topic_id in dict.fromkeys((each.name, each.topic_id) for each in request.topics):
+    for name, topic_id in dict.fromkeys(_wanted(each) for each in request.topics):
         await call.step(_TOPIC_STEPS)
         try:
             topic = topic_of(call.node, name or "", topic_id, by_id=name is None)
@@ -57,6 +59,12 @@ async def _topics(call: Call, request: MetadataRequest) -> AsyncIterator[Metadat
             )
         else:
             yield await _described(call, topic)
+
+
+def _wanted(topic: MetadataRequestTopic) -> tuple[str | None, bytes]:
+    """Return the name and the id to look for. An id that is not zero decides, as in Kafka, whatever the name is: Java
+    leaves the name empty, where librdkafka and others leave it out."""
+    return (topic.name, NO_UUID) if topic.topic_id == NO_UUID else (None, topic.topic_id)
 
 
 async def _described(call: Call, topic: Topic) -> MetadataResponseTopic:

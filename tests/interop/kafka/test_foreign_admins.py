@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -66,6 +67,9 @@ def test_the_command_line_tools(broker: EmbeddedBroker, tmp_path: Path) -> None:
     )
     assert "tools" in tools.run("TopicCommand", "--list").split()
     assert re.search(r"PartitionCount: 2\b.*retention.ms=1000000", tools.run("TopicCommand", "--describe", *topic))
+    with Admin(broker.address) as admin:
+        topic_id = urlsafe_b64encode(admin.describe_topic("tools").info.id).decode().rstrip("=")
+    assert "PartitionCount: 2" in tools.run("TopicCommand", "--describe", f"--topic-id={topic_id}")
     kind = ("--entity-type", "topics", "--entity-name", "tools")
     tools.run("ConfigCommand", "--alter", *kind, "--add-config", "retention.ms=2000000")
     assert "retention.ms=2000000" in tools.run("ConfigCommand", "--describe", *kind)

@@ -99,9 +99,9 @@ def test_a_group_outlives_a_member_and_a_broker(
         check_handled(members.handled(), sent | after)
 
 
-def members_of(broker: EmbeddedBroker, name: str, directory: Path, **settings: Any) -> Members:
+def members_of(broker: EmbeddedBroker, name: str, directory: Path, topic: str = "t", **settings: Any) -> Members:
     skip_without(BY_NAME[name])
-    return Members(BY_NAME[name], broker.kafka_address, "t", GROUP, directory, MemberProgram, **settings)
+    return Members(BY_NAME[name], broker.kafka_address, topic, GROUP, directory, MemberProgram, **settings)
 
 
 @pytest.mark.prove
@@ -113,7 +113,7 @@ def test_a_static_member_comes_back_without_a_rebalance(broker: EmbeddedBroker, 
 @pytest.mark.prove
 @pytest.mark.parametrize("name", ["java", "franz-go"])
 def test_a_cooperative_group_keeps_what_it_has(broker: EmbeddedBroker, name: str, tmp_path: Path) -> None:
-    settings = {"session_ms": LONG_MS, "assignor": "cooperative-sticky"}
+    settings: dict[str, Any] = {"session_ms": LONG_MS, "assignor": "cooperative-sticky"}
     share_cooperatively(broker, members_of(broker, name, tmp_path, **settings))
 
 
@@ -126,3 +126,14 @@ def test_a_static_member_with_the_consumer_protocol_comes_back(broker: EmbeddedB
 @pytest.mark.prove
 def test_a_java_client_and_a_member_over_grpc_share_a_group(broker: EmbeddedBroker, tmp_path: Path) -> None:
     share_with_grpc(broker, members_of(broker, "java", tmp_path, protocol="consumer"))
+
+
+@pytest.mark.prove
+def test_java_reads_the_topics_of_a_regular_expression(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """The client learns the names of its topics by their ids."""
+    with members_of(broker, "java", tmp_path, "^t$", protocol="consumer") as members:
+        member = members.start()
+        sent = send(broker, 40, "matched")
+        until(lambda: members.values() == sent, SECONDS)
+        until(lambda: committed(broker) == ends(broker), SECONDS)
+        member.leave()

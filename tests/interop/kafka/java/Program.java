@@ -38,6 +38,7 @@ import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.consumer.RangeAssignor;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -237,7 +238,8 @@ public class Program {
         ends.start();
         try (KafkaConsumer<byte[], byte[]> consumer =
                 new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
-            consumer.subscribe(List.of(command.get("topic").asText()), new ConsumerRebalanceListener() {
+            String topic = command.get("topic").asText();
+            ConsumerRebalanceListener listener = new ConsumerRebalanceListener() {
                 @Override
                 public void onPartitionsRevoked(Collection<TopicPartition> revoked) {
                 }
@@ -249,7 +251,12 @@ public class Program {
                     String all = numbers.stream().map(String::valueOf).collect(Collectors.joining(","));
                     say("A " + System.nanoTime() + " " + all);
                 }
-            });
+            };
+            if (topic.startsWith("^")) {
+                consumer.subscribe(new SubscriptionPattern(topic), listener);
+            } else {
+                consumer.subscribe(List.of(topic), listener);
+            }
             while (ends.isAlive()) {
                 ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(50));
                 for (ConsumerRecord<byte[], byte[]> record : records) {
