@@ -22,7 +22,7 @@ from logbroker.config import (
     config_text,
 )
 from logbroker.engine import Topic, TopicPlan
-from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownTopicError, quoted
+from logbroker.errors import InvalidConfigError, InvalidRequestError, LogbrokerError, UnknownTopicError, quoted
 from logbroker.kafka_api.call import NODE_ID, Call, check_changeable, code_of
 from logbroker.kafka_wire.messages.describe_configs import (
     DescribeConfigsResponseResourceResult,
@@ -152,15 +152,22 @@ def topic_named(call: Call, name: str) -> Topic:
 
 def unknown_type(resource_type: int) -> InvalidRequestError:
     """Return the error for a type of resource that has no configs here."""
-    return InvalidRequestError(f"resources of type {resource_type} have no configs; name a topic ({TOPIC})")
+    return InvalidRequestError(
+        f"resources of type {resource_type} have no configs; topics ({TOPIC}) have some, and so has the broker"
+        f" ({BROKER})"
+    )
 
 
 # --- alterations ---
 
 
 def without_kafka_defaults(configs: Mapping[str, str]) -> dict[str, str]:
-    """Return the configs without those of Kafka's that say what holds for each topic here."""
-    return {name: value for name, value in configs.items() if KAFKA_DEFAULTS.get(name) != value}
+    """Return the configs without those of Kafka's that say what holds for each topic here. Raises InvalidConfigError
+    for another value of one of them."""
+    for name, default in KAFKA_DEFAULTS.items():
+        if configs.get(name, default) != default:
+            raise InvalidConfigError(f"{name} is {default} for each topic, not {quoted(configs[name])}; leave it out")
+    return {name: value for name, value in configs.items() if name not in KAFKA_DEFAULTS}
 
 
 class ConfigChange(NamedTuple):

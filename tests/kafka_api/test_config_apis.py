@@ -214,6 +214,21 @@ def test_defaults_of_kafka_that_hold_for_each_topic_are_accepted(broker: Embedde
         assert overrides_of(broker, topic) == {"retention.ms": "1000"}
 
 
+def test_a_refusal_says_what_is_accepted(broker: EmbeddedBroker, topic: str) -> None:
+    [of_group] = described(broker, (GROUP, "g", None))
+    assert of_group.error_message is not None
+    assert "topics (2) have some, and so has the broker (4)" in of_group.error_message
+    config = iac.IncrementalAlterConfigsRequestAlterableConfig
+    with RawClient(broker.kafka_address) as client:
+        for name, value in KAFKA_DEFAULTS.items():
+            wanted = iac.IncrementalAlterConfigsRequestAlterConfigsResource(
+                resource_type=TOPIC, resource_name=topic, configs=[config(name=name, value="compact")]
+            )
+            request = iac.IncrementalAlterConfigsRequest(resources=[wanted])
+            [altered] = client.call(INCREMENTAL_ALTER_CONFIGS, 1, request).responses
+            assert altered.error_message == f"{name} is {value} for each topic, not 'compact'; leave it out"
+
+
 @pytest.mark.parametrize("validate_only", [False, True])
 def test_alterations_are_refused_one_by_one(
     broker: EmbeddedBroker, topic: str, banded: str, validate_only: bool
