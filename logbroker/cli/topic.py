@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 import click
@@ -197,6 +197,9 @@ def alter(
 def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
     """Delete topic NAME and all its records.
 
+    Its queue groups are deleted with it, and so are the offsets that consumer groups have committed there. The question
+    names the queue groups.
+
     \b
     Examples:
       logbroker topic delete orders
@@ -205,7 +208,7 @@ def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
     with CommandAdmin(broker) as admin:
         if not yes:
             admin.describe_topic(name)  # A topic that does not exist is reported before the question.
-            confirm(f"Delete topic {name} and all its records?")
+            confirm(f"Delete topic {name} and all its records?{_groups_that_go(broker, name)}")
         info = admin.delete_topic(name)
     _tell(info, f"deleted {_sketch(info)}", as_json=as_json)
 
@@ -259,27 +262,40 @@ def delete_records(name: str, partition: int | None, before: int | None, yes: bo
             raise outcome
 
 
+def _groups_that_go(broker: str, topic: str) -> str:
+    """Name the queue groups that are deleted with a topic."""
+    names = [queue.id for queue in _queues_of(broker, topic)]
+    return f" Queue groups that are deleted with it: {_list_text(names)}" if names else ""
+
+
 def _losses(broker: str, topic: str, partitions: Container[int], before: int | None) -> str:
     """Name the queue groups that have records below an offset (None: the end) that are not done."""
-    with CommandQueueAdmin(broker) as admin:
-        queues = admin.describe_queues([group.id for group in admin.list_queues()])
     losing = [
         queue.id
-        for queue in queues
-        if isinstance(queue, QueueDescription)
-        and queue.topic == topic
-        and any(
+        for queue in _queues_of(broker, topic)
+        if any(
             each.partition in partitions and 0 <= each.floor < (each.end if before is None else min(before, each.end))
             for each in queue.partitions
         )
     ]
     if not losing:
         return ""
-    more = f" and {len(losing) - _NAMED:,} more" if len(losing) > _NAMED else ""
     return (
-        f" Queue groups that have not done all of them: {', '.join(losing[:_NAMED])}{more}. They lose the rest, except"
-        " the records of stalled lanes"
+        f" Queue groups that have not done all of them: {_list_text(losing)}. They lose the rest, except the records of"
+        " stalled lanes"
     )
+
+
+def _queues_of(broker: str, topic: str) -> list[QueueDescription]:
+    """Return the queue groups of a topic."""
+    with CommandQueueAdmin(broker) as admin:
+        queues = admin.describe_queues([group.id for group in admin.list_queues()])
+    return [queue for queue in queues if isinstance(queue, QueueDescription) and queue.topic == topic]
+
+
+def _list_text(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _tell(info: TopicInfo, sentence: str, *, as_json: bool) -> None:

@@ -152,7 +152,7 @@ class QueueGroupRegistry:
         self._check_new_id(group_id)
         topic = self._engine.topic_by_id(topic_id)
         found = self._groups.get(group_id)
-        if found is not None and self._has_lost_topic(found):
+        if found is not None and self._is_gone(found.topic_id):
             await self._end_with_topic(found)  # Its topic is deleted, and the group was to be deleted soon.
             found = None
         settings = completed(settings, group_id, topic, None if found is None else found.latest_settings)
@@ -332,6 +332,9 @@ class QueueGroupRegistry:
         if not self._changed_topics and not self._frozen:
             self._loop.call_soon(self._tell_topics)
         self._changed_topics.append(topic)
+        if self._is_gone(topic.id) and not topic.name.startswith(INTERNAL_PREFIX):
+            ending = sum(group.topic_id == topic.id for group in self._groups.values())
+            _log.info("topic %s is deleted; queue groups that go with it: %d", topic.name, ending)
 
     def _tell_topics(self) -> None:
         """Notify the groups that read the changed topics or send their dead letters there."""
@@ -345,7 +348,7 @@ class QueueGroupRegistry:
         """Let a group react to a change of its topic or of its dead-letter topic."""
         if self._frozen:
             return  # The next start ends groups without a topic.
-        if not self._has_lost_topic(group):
+        if not self._is_gone(group.topic_id):
             group.topics_changed()
         elif group not in self._ending:
             self._ending.add(group)
@@ -372,9 +375,9 @@ class QueueGroupRegistry:
                 error.message,
             )
 
-    def _has_lost_topic(self, group: QueueGroup) -> bool:
+    def _is_gone(self, topic_id: TopicId) -> bool:
         try:
-            self._engine.topic_by_id(TopicId(group.queue.topic_id))
+            self._engine.topic_by_id(topic_id)
         except UnknownTopicError:
             return True
         return False

@@ -69,6 +69,25 @@ def test_a_deletion_is_asked_about(topic: Topic, monkeypatch: pytest.MonkeyPatch
     assert topic.json("describe", "precious")["name"] == "precious"
 
 
+def test_a_deletion_names_the_queue_groups_that_go_with_the_topic(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic("create", "worked")
+    topic("create", "other")
+
+    def asked() -> str:
+        monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+        return topic("delete", "worked", exit_code=1)
+
+    with QueueAdmin(topic.address) as queues:
+        queues.create_queue("of-other", "other")
+        assert "Delete topic worked and all its records? [y/N]" in asked()
+        for number in range(12):
+            queues.create_queue(f"w{number:02}", "worked")
+        assert "records? Queue groups that are deleted with it: w00, w01, " in asked()
+        assert "w09 and 2 more [y/N]" in asked()
+
+
 def test_records_are_deleted(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     topic("create", "shortened", "--partitions", "2")
     with Producer(topic.address) as producer:

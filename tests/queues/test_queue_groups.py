@@ -117,6 +117,25 @@ async def test_a_deleted_group_ends_its_streams_and_leaves_nothing(
         assert [record.value for _, record in await take(again, 2)] == [b"a", b"b"]
 
 
+async def test_the_log_tells_which_topic_is_deleted_and_how_many_groups_go_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with shell(tmp_path) as opened:
+        topic = await opened.topic()
+        await opened.group()
+        await opened.groups.create("h", topic, QueueGroupSettings(), StartAt())
+        await opened.engine.create_topic("bare", 1, {})
+        assert not any("deleted" in entry.message for entry in caplog.records)
+        for name in (topic.name, "bare"):
+            await opened.engine.delete_topic(opened.engine.topic(name).id)
+        told = [entry.message for entry in caplog.records if entry.message.startswith("topic ")]
+        assert told == [
+            f"topic {topic.name} is deleted; queue groups that go with it: 2",
+            "topic bare is deleted; queue groups that go with it: 0",
+        ]
+
+
 async def test_a_group_ends_with_its_topic(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         topic = await opened.topic()
