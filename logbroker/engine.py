@@ -72,7 +72,8 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     segments: int
     damage: str = ""
-    """The known reason why the partition cannot be read to its end; "": none is known."""
+    """The known reason why a part of the partition cannot be read, the first one if there are several; "": none is
+    known."""
     cut_bytes: int = 0
     """Bytes that recovery cut off the end of the partition at the start."""
     cut_offset: int = 0
@@ -299,7 +300,8 @@ class ReadableLog(Protocol):
         readable.
 
         Each batch begins exactly where the previous batch ends, except for gaps below `gaps_below`. At a batch that
-        does not, and for everything after such a batch, the result is CorruptLogError.
+        does not, and for what follows it in its segment, the result is CorruptLogError. Its `readable_from` says where
+        the next segment begins.
         """
         ...
 

@@ -48,8 +48,8 @@ class DamagedLogError(CorruptLogError):
     def __init__(self, path: str, position: int, offset: int, fault: str) -> None:
         super().__init__(
             f"{path}: the batch at byte {position}, where offset {offset} belongs, {fault}; nothing is read from there"
-            " on. Check the files with `logbroker segment verify`, restore this one from a backup, and start the broker"
-            " again"
+            " to the end of the file. Check the files with `logbroker segment verify`, restore this one from a backup,"
+            " and start the broker again"
         )
         self.position = position
         self.offset = offset

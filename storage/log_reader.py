@@ -4,7 +4,9 @@ It works on a view that the owner publishes, on any thread, while the owner appe
 and the bytes below its end do not change.
 
 The headers of each chunk are checked at each read (`continuity`), so that no facts need be remembered about files that
-may change. Damage that was found is remembered: records before it are read, records after it are not.
+may change. Damage that was found is remembered: its segment is read up to the damage. Other segments are read as
+before, because a read proves by itself that its batches belong where they are. A reader that comes to the damage never
+gets past it, because no read goes on in the next segment then.
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ lookup."""
 _log = logging.getLogger(__name__)
 _Search: TypeAlias = Callable[[Segment, int], FoundOffset | None]
 """Searches a segment up to a position."""
+
+_noting: Final = threading.Lock()
+"""Held while damage is added to what a reader remembers."""
 
 _expanding: Final = threading.Lock()
 """Held while a lookup by time decodes a compressed batch, so that only one expanded batch is in memory, however many
@@ -114,11 +119,10 @@ class _Chunk:
 
 
 class Damage(msgspec.Struct, frozen=True, gc=False):
-    """The point from which a log cannot be read."""
+    """The point from which a segment cannot be read."""
 
     offset: int
     """First offset that cannot be read."""
-    segment: Segment
     position: int
     message: str
 
@@ -126,7 +130,7 @@ class Damage(msgspec.Struct, frozen=True, gc=False):
 class LogReader:
     """The read side of one partition."""
 
-    __slots__ = ("_closed", "_damage", "_files", "_handles", "_hints", "_name", "_rules")
+    __slots__ = ("_closed", "_damages", "_files", "_handles", "_hints", "_name", "_rules")
 
     def __init__(self, name: str, files: Files, handles: HandleCache, rules: Continuity) -> None:
         self._name = name
@@ -134,7 +138,8 @@ class LogReader:
         self._handles = handles
         self._rules = rules
         self._hints: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
-        self._damage: Damage | None = None
+        self._damages: dict[Segment, Damage] = {}
+        """Damage that reads have found, in the order of the segments. The dict is replaced, never changed."""
         self._closed = False
 
     def close(self) -> None:
@@ -143,9 +148,8 @@ class LogReader:
 
     @property
     def damage(self) -> Damage | None:
-        """First damage that reads have found, unless retention has removed the segment."""
-        damage = self._damage
-        return None if damage is None or damage.segment.removed else damage
+        """First damage that reads have found in the segments that retention has not removed."""
+        return next((damage for segment, damage in self._damages.items() if not segment.removed), None)
 
     def read(self, view: LogView, offset: int, max_bytes: int, *, nowait: bool, check_crc: bool) -> LogRead:
         """See PartitionLog.read."""
@@ -168,16 +172,16 @@ class LogReader:
             except DamagedLogError as error:
                 if segment.removed:
                     raise self._out_of_range(view, offset) from None
-                self._damaged(segment, error)
+                self._damaged(segment, view.end_of(index)[1], error)
                 if self._end_of(view, index, offset) == (limit, end_offset):
-                    raise
+                    raise _damaged_until(view.end_of(index)[1], error.message) from None
                 continue
             except BlockingIOError:
                 raise
             except OSError as error:
                 if segment.removed:
                     raise self._out_of_range(view, offset) from None
-                raise _unreadable(segment, error) from error
+                raise _damaged_until(view.end_of(index)[1], _why_unreadable(segment, error)) from error
             if found is not None:
                 return found
             # There is a gap from the offset to the end of the segment, for example from compaction.
@@ -185,21 +189,35 @@ class LogReader:
 
     def _end_of(self, view: LogView, index: int, offset: int) -> tuple[int, int]:
         """Return where the readable part of a segment ends, as LogView.end_of does. Raises CorruptLogError if `offset`
-        is in the damaged part."""
-        damage = self.damage
-        if damage is not None:
-            if damage.offset <= offset:
-                raise CorruptLogError(damage.message)
-            if damage.segment is view.segments[index]:
-                return damage.position, damage.offset
-        return view.end_of(index)
+        is in the damaged part of this segment."""
+        end = view.end_of(index)
+        damage = self._damages.get(view.segments[index])
+        if damage is None:
+            return end
+        if damage.offset <= offset:
+            raise _damaged_until(end[1], damage.message)
+        return damage.position, damage.offset
 
-    def _damaged(self, segment: Segment, error: DamagedLogError) -> None:
-        """Remember damage, unless damage at a lower offset is known."""
-        known = self.damage
-        if known is None or error.offset < known.offset:
-            self._damage = Damage(error.offset, segment, error.position, error.message)
-            _log.error("partition %s cannot be read from offset %d on: %s", self._name, error.offset, error.message)
+    def _damaged(self, segment: Segment, end_offset: int, error: DamagedLogError) -> None:
+        """Remember damage in a segment, unless damage at a lower offset of the segment is known.
+
+        At least the last offset of the segment cannot be read. Otherwise a reader that comes from before the damage
+        would go on in the next segment, if a wrong offset made the batch before the damage end at `end_offset`.
+        """
+        offset = min(error.offset, end_offset - 1)
+        with _noting:
+            known = self._damages.get(segment)
+            if known is not None and known.offset <= offset:
+                return
+            damages = {each: damage for each, damage in self._damages.items() if not each.removed}
+            damages[segment] = Damage(offset, error.position, error.message)
+            self._damages = dict(sorted(damages.items(), key=lambda item: item[0].base_offset))
+        _log.error(
+            "partition %s cannot be read from offset %d to the end of the segment: %s",
+            self._name,
+            offset,
+            error.message,
+        )
 
     def _read_segment(
         self,
@@ -254,9 +272,9 @@ class LogReader:
         if followed.fault or not followed.size_bytes:
             fault = followed.fault or "is cut off: the file ends within it"
             damaged = DamagedLogError(segment.log_path, end, followed.next_offset, fault)
-            if not followed.size_bytes:
+            if not followed.size_bytes or followed.next_offset == end_offset:
                 raise damaged
-            self._damaged(segment, damaged)
+            self._damaged(segment, end_offset, damaged)
         next_offset = end_offset if end == limit else followed.next_offset
         self._remember(next_offset, segment, end)
         return LogRead(batches, next_offset)
@@ -315,16 +333,16 @@ class LogReader:
                 segment.load(view.end_of(index)[1])
                 found = search(segment, end[0])
             except DamagedLogError as error:
-                self._damaged(segment, error)
+                self._damaged(segment, view.end_of(index)[1], error)
                 if self._end_of(view, index, segment.base_offset) == end:
                     raise
                 continue
             except OSError as error:
                 if segment.removed:
                     return None  # Retention has removed its records.
-                raise _unreadable(segment, error) from error
+                raise CorruptLogError(_why_unreadable(segment, error)) from error
             if (found is None or needs_all) and end != view.end_of(index):
-                # The log after `end` is damaged, so this raises.
+                # The segment after `end` is damaged, so this raises.
                 self._end_of(view, index, end[1])
             return found
 
@@ -375,11 +393,18 @@ class LogReader:
         )
 
 
-def _unreadable(segment: Segment, error: OSError) -> CorruptLogError:
-    """Return the error for a failed read of a segment. It is not remembered: the next read may succeed."""
+def _damaged_until(end_offset: int, message: str) -> CorruptLogError:
+    """Return the error for a read in a segment that ends at an offset."""
+    error = CorruptLogError(message)
+    error.readable_from = end_offset
+    return error
+
+
+def _why_unreadable(segment: Segment, error: OSError) -> str:
+    """Return the message for a failed read of a segment. It is not remembered: the next read may succeed."""
     path = segment.log_path
     what = why_absent(path) if isinstance(error, FileNotFoundError) else f"cannot be read: {reason_of(error)}"
-    return CorruptLogError(f"{path}: {what}")
+    return f"{path}: {what}"
 
 
 def _record_of(

@@ -172,7 +172,8 @@ class PartitionLog:
 
     @property
     def damage(self) -> str:
-        """Reason why the log cannot be read to its end, if a read has found one; "": none is known."""
+        """Reason why a part of the log cannot be read, if a read has found one, the first if there are several; "":
+        none is known."""
         damage = self._reader.damage
         return damage.message if damage is not None else ""
 

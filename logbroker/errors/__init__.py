@@ -464,6 +464,9 @@ class CorruptLogError(LogbrokerError):
     reason = "CORRUPT_LOG"
     kafka_code = 56
 
+    readable_from = -1
+    """Offset after the part of the log that cannot be read; -1: not known. Only the broker's own errors have it."""
+
 
 def unreadable_row(table: str, key: bytes, why: object) -> CorruptLogError:
     """Return the error for a row of the metadata store that cannot be read, although its checksum is right."""

@@ -1,7 +1,8 @@
-"""A queue group with work behind damage that somebody has found: its records cannot be read.
+"""A queue group with work in and behind damage that somebody has found.
 
-They wait, and no attempt is counted; the operator is told why. With the right file, they are handed out as if nothing
-had been.
+Records in the damaged part of a segment cannot be read: they wait, with all later records of their keys, and no attempt
+is counted; the operator is told why. All other records are handed out. With the right file, the waiting ones are, too,
+as if nothing had been.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 
 from logbroker.client.sync import Consumer, LaneDescription, Producer, QueueAdmin, QueueSettings, Worker, WorkerDelivery
 from logbroker.errors import CorruptLogError
+from logbroker.types import TopicPartition
 from tests.cli.queues import Queue
 from tests.faults.serving import TOPIC, Served, in_directory
 from tests.waiting import until
@@ -22,8 +24,11 @@ from tests.waiting import until
 GROUP = "workers"
 LETTERS = f"{GROUP}.dead-letters"
 KEYS = [b"%d" % number for number in range(6)]
+LATE = b"late"
+"""Key of the last records, which lie behind the damage."""
 OLD = 60
-NEW = 30
+NEW = 60
+LATEST = 3
 MAX_ATTEMPTS = 2
 
 
@@ -31,7 +36,11 @@ def _produce(address: str, numbers: range) -> None:
     with Producer(address) as producer:
         for number in numbers:
             # One by one: each is a batch of its own, so the records fill several segments.
-            producer.send_and_wait(TOPIC, b"%06d" % number + bytes(100), KEYS[number % len(KEYS)])
+            producer.send_and_wait(TOPIC, b"%06d" % number + bytes(100), _key_of(number))
+
+
+def _key_of(number: int) -> bytes:
+    return LATE if number >= OLD + NEW - LATEST else KEYS[number % len(KEYS)]
 
 
 def _find_damage(address: str) -> None:
@@ -49,7 +58,7 @@ def _have_looked_often(lanes: list[LaneDescription]) -> bool:
 @pytest.mark.prove
 @pytest.mark.parametrize("on_exhausted", ["block", "dead-letter"])
 @pytest.mark.parametrize("ordering", ["key", "none"])
-def test_records_behind_damage_wait_and_fail_no_attempt(
+def test_only_records_in_damage_and_behind_them_wait_and_fail_no_attempt(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], ordering: str, on_exhausted: str
 ) -> None:
     data_dir = in_directory(tmp_path)
@@ -69,14 +78,26 @@ def test_records_behind_damage_wait_and_fail_no_attempt(
                 delivery.ack()
             worker.flush()
         _produce(served.address, range(OLD, OLD + NEW))
-    damaged = min((data_dir / f"{TOPIC}-0").glob("*.log"))
+    logs = sorted((data_dir / f"{TOPIC}-0").glob("*.log"))
+    damaged, behind = next(pair for pair in itertools.pairwise(logs) if int(pair[0].stem) > OLD)
+    lost = range(int(damaged.stem), int(behind.stem))
+    assert len(KEYS) < len(lost) < OLD + NEW - LATEST - lost.start
+    readable = [
+        offset
+        for offset in range(OLD, OLD + NEW)
+        if offset < lost.start or (offset >= lost.stop and (ordering == "none" or _key_of(offset) == LATE))
+    ]
     sound = damaged.read_bytes()
-    damaged.write_bytes(sound[:50] + bytes([sound[50] ^ 1]) + sound[51:])
     pattern = re.escape(str(damaged))
     # Without a cache, each record that is handed out is read from the log.
     with Served(data_dir, queue_cache_bytes=0) as served, QueueAdmin(served.address) as queues:
-        assert queues.describe_queue(GROUP).counts.unscanned == 0, "the scan is through before the damage is found"
+        assert queues.describe_queue(GROUP).counts.unscanned == 0, "the scan is through before the damage"
+        damaged.write_bytes(sound[:50] + bytes([sound[50] ^ 1]) + sound[51:])
         _find_damage(served.address)
+        with Consumer(served.address) as consumer:
+            consumer.assign(TOPIC)
+            consumer.seek(TopicPartition(TOPIC, 0), lost.stop)
+            assert [record.offset for record in consumer.until_end()] == list(range(lost.stop, OLD + NEW))
 
         def standing() -> list[LaneDescription]:
             return queues.list_lanes(GROUP, order="waiting").lanes + queues.list_lanes(GROUP, order="held").lanes
@@ -85,11 +106,12 @@ def test_records_behind_damage_wait_and_fail_no_attempt(
             handed: list[WorkerDelivery] = []
             working = threads.submit(worker.run, handed.append)
             try:
-                until(lambda: _have_looked_often(standing()[: len(KEYS)]))
+                until(lambda: len(handed) == len(readable) and _have_looked_often(standing()[: len(KEYS)]))
             finally:
                 worker.stop()
             working.result()
-            assert not handed
+            assert sorted(delivery.offset for delivery in handed) == readable
+            assert {(delivery.attempt, delivery.redelivered) for delivery in handed} == {(1, False)}
         for lane in standing():
             assert (lane.state, lane.attempt, lane.reasons) == ("waiting", 1, ())
             assert re.search(pattern, lane.obstacle)
@@ -105,13 +127,13 @@ def test_records_behind_damage_wait_and_fail_no_attempt(
     damaged.write_bytes(sound)
     with Served(data_dir) as served, Worker(served.address, GROUP) as worker:
         found: list[int] = []
-        for delivery in itertools.islice(worker, NEW):
+        for delivery in itertools.islice(worker, NEW - len(readable)):
             assert (delivery.attempt, delivery.redelivered) == (1, False)
             found.append(delivery.offset)
             delivery.ack()
         worker.flush()
-        assert sorted(found) == list(range(OLD, OLD + NEW))
-        by_key = [[offset for offset in found if offset % len(KEYS) == key] for key in range(len(KEYS))]
+        assert sorted([*readable, *found]) == list(range(OLD, OLD + NEW))
+        by_key = [[offset for offset in found if _key_of(offset) == key] for key in KEYS]
         assert ordering == "none" or all(offsets == sorted(offsets) for offsets in by_key)
         if on_exhausted == "dead-letter":
             with Consumer(served.address) as consumer:

@@ -205,6 +205,41 @@ async def test_an_operator_moves_a_lane_that_waits_for_the_log(tmp_path: Path, m
         assert [group.queue.done.floor(partition) for partition in range(2)] == [COUNT, COUNT]
 
 
+@pytest.mark.parametrize("way", WAYS)
+async def test_records_behind_a_damaged_segment_are_handed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Records of one read span, in and behind the damage, do not share its error; keys keep their order."""
+    monkeypatch.setattr(read_failures, "FIRST_PAUSE_SECONDS", 0.002)
+    monkeypatch.setattr(read_failures, "LONGEST_PAUSE_SECONDS", 0.02)
+    async with shell(tmp_path) as opened:
+        await opened.engine.create_topic("t", 1, {"segment.bytes": "400"})
+        group = await opened.group(max_attempts=2, on_exhausted=OnExhausted.BLOCK, **WAYS[way])
+        group.records.batches.cache.max_bytes = 0
+        keys = [b"a", b"b", b"a", b"b", b"a", b"c", b"c", b"b", b"a"]
+        for number, key in enumerate(keys):
+            await opened.append((key, b"%d" % number + bytes(100)))
+        logs = sorted((tmp_path / "data").glob("t-0/*.log"))
+        assert [int(log.stem) for log in logs] == [0, 2, 4, 6, 8]
+        link = await group.connect(hello())
+        await group.scanner.catch_up(60)
+        sound = logs[1].read_bytes()
+        logs[1].write_bytes(b"\1" + sound[1:])
+        has_order = WAYS[way]["ordering"] is Ordering.KEY
+        readable = [0, 1, 5, 6] if has_order else [0, 1, 4, 5, 6, 7, 8]
+        link.add_credit(len(keys))
+        worked: list[int] = []
+        while len(worked) < len(readable):
+            async with asyncio.timeout(20):
+                delivered = await link.next_deliveries()
+            worked += [int((record.value or b"").rstrip(b"\0")) for record in records(delivered)]
+            await ack(link, *range(delivered.first_receipt, delivered.first_receipt + delivered.count))
+        assert sorted(worked) == readable
+        described = await describe_group(opened.engine, group, Pace(), 0)
+        assert str(logs[1]) in str(described.partitions[0].error)
+        assert (described.counts.blocked_lanes, described.tally.nacked) == (0, 0)
+
+
 async def test_a_damaged_batch_is_no_failure_of_its_records(tmp_path: Path) -> None:
     """The CRC shows the damage, after the scan has passed over it: the record waits, and the error names the file."""
     async with shell(tmp_path) as opened:

@@ -2,7 +2,8 @@
 
 Fault model: in files that the recovery point covers, one bit of a header is another, a segment file lies in the place
 of another, or a file is cut while the log is open. What is read must be the log from the offset asked for on, record by
-record, up to the damage; there CORRUPT_LOG names file and byte, now and from then on.
+record, up to the damage; there CORRUPT_LOG names file and byte, now and from then on. Readers that begin in another
+segment read it.
 """
 
 from __future__ import annotations
@@ -122,18 +123,32 @@ class Reading:
             position = chunk.next_offset
 
 
-def check_damaged(filled: Filled, place: BatchPlace, max_bytes: int, starts: list[int]) -> None:
-    """Read from several offsets: all before the batch at `place` is read, and nothing from there on."""
+def check_damaged(filled: Filled, places: list[BatchPlace], max_bytes: int, starts: list[int]) -> None:
+    """Read from several offsets: nothing is read from a batch at one of `places` to the end of its segment, everything
+    else is."""
+    places = sorted(places, key=lambda place: place.base_offset)
     reading = filled.opened(max_bytes)
+    ends = [segment[0].base_offset for segment in filled.segments[1:]] + [filled.written]
+    damaged = [(place, next(end for end in ends if end > place.base_offset)) for place in places]
     try:
         for start in starts:
             found, error = reading.offsets_from(start)
-            assert found == list(range(start, place.base_offset)), (start, place)
-            assert error is not None
-            assert f"{place.path}: " in error.message
-            assert re.search(rf" byte {place.position}\b", error.message)
+            place = next((place for place, end in damaged if start < end), None)
+            end = filled.written if place is None else place.base_offset
+            assert found == list(range(start, end)), (start, place)
+            assert (error is None) == (place is None)
+            if place is not None:
+                assert f"{place.path}: " in str(error)
+                assert re.search(rf" byte {place.position}\b", str(error))
+        met = [place for place, end in damaged if any(start < end for start in starts)]
+        assert not met or f"{met[0].path}: " in filled.partition.log.damage
     finally:
         filled.partition.kill()
+
+
+def starts_of(filled: Filled) -> list[int]:
+    """The offsets at which the segments begin, and one in the middle of each."""
+    return [places[at].base_offset for places in filled.segments for at in (0, len(places) // 2)]
 
 
 @pytest.fixture(scope="module")
@@ -155,16 +170,66 @@ def test_a_flipped_bit_that_no_crc_covers_ends_the_reading(filled: Filled, field
     chance = random.Random(seed := random.randrange(1 << 30))
     logging.getLogger(__name__).info("seed %d", seed)
     for place, bit in itertools.product(filled.sampled(), HEADER_FIELDS[field]):
-        starts = [0, place.base_offset, chance.randrange(filled.written)]
+        starts = [0, place.base_offset, chance.randrange(filled.written), *starts_of(filled)]
         _flip(place.path, place.position * 8 + bit)
         try:
-            check_damaged(filled, place, chance.choice([1, 500, 900, 1300, 1 << 20]), starts)
+            check_damaged(filled, [place], chance.choice([1, 500, 900, 1300, 1 << 20]), starts)
         finally:
             _flip(place.path, place.position * 8 + bit)
     found, error = filled.opened().offsets_from(0)
     assert (found, error) == (list(range(filled.written)), None)
     assert not filled.partition.log.damage
     filled.partition.kill()
+
+
+@pytest.mark.parametrize("forwards", [True, False])
+def test_damage_in_several_segments_ends_the_reading_of_each(filled: Filled, forwards: bool) -> None:
+    """The damage of each segment is remembered, whichever a reader meets first."""
+    places = [filled.segments[0][2], filled.segments[1][0], filled.segments[3][1], filled.segments[-1][-1]]
+    for place in places:
+        _flip(place.path, place.position * 8 + 60)
+    try:
+        starts = [0, *starts_of(filled), filled.written - 1]
+        check_damaged(filled, places, 1000, starts if forwards else starts[::-1])
+        check_damaged(filled, places, 1 << 20, starts if forwards else starts[::-1])
+    finally:
+        for place in places:
+            _flip(place.path, place.position * 8 + 60)
+
+
+def test_an_error_says_where_the_log_can_be_read_again(filled: Filled) -> None:
+    for places in (filled.segments[1], filled.segments[-1]):
+        middle, last = places[len(places) // 2], places[-1]
+        _flip(middle.path, middle.position * 8)
+        filled.partition.open()
+        for offset in (middle.base_offset, last.base_offset + 1):
+            for _ in range(2):
+                with pytest.raises(CorruptLogError) as caught:
+                    filled.partition.log.read(offset, 1000, nowait=False)
+                assert caught.value.readable_from == last.base_offset + 3
+        filled.partition.kill()
+        _flip(middle.path, middle.position * 8)
+
+
+def test_a_lookup_by_time_finds_records_of_sound_segments_beside_damaged_ones(filled: Filled) -> None:
+    """The answer is right if no record of a damaged part may be it, and CORRUPT_LOG if one may."""
+    place = filled.segments[1][2]
+    _flip(place.path, place.position * 8)
+    reading = filled.opened()
+    log = filled.partition.log
+    try:
+        for _ in range(2):
+            for batch in filled.places:
+                if batch.path == place.path and batch.base_offset >= place.base_offset:
+                    with pytest.raises(CorruptLogError, match=re.escape(str(place.path))):
+                        log.offset_for_time(NOW_MS + batch.base_offset)
+                else:
+                    assert log.offset_for_time(NOW_MS + batch.base_offset).offset == batch.base_offset
+            assert log.offset_for_latest_time().offset == filled.places[-1].base_offset
+            assert reading.offsets_from(0)[1] is not None  # Now the damage is known.
+    finally:
+        filled.partition.kill()
+        _flip(place.path, place.position * 8)
 
 
 def test_a_log_tells_what_a_reader_has_met(filled: Filled) -> None:
@@ -184,7 +249,7 @@ def test_a_flipped_bit_of_how_many_offsets_a_batch_has_ends_the_reading(filled: 
     for place, bit in itertools.product(filled.sampled(), DELTA_BITS):
         _flip(place.path, place.position * 8 + bit)
         try:
-            check_damaged(filled, place, 1000, [0])
+            check_damaged(filled, [place], 1000, [0, *starts_of(filled)])
         finally:
             _flip(place.path, place.position * 8 + bit)
 
@@ -227,18 +292,9 @@ def test_a_segment_file_in_the_place_of_another_ends_the_reading(
     for one, other in itertools.permutations([sealed[0], sealed[1], sealed[-1]], 2):
         for suffix in (".log", ".index", ".timeindex") if with_indexes else (".log",):
             misplace(one[0].path.with_suffix(suffix), other[0].path.with_suffix(suffix))
-        damaged = min(one[0], other[0], key=lambda place: place.base_offset) if misplace is _swap else other[0]
-        starts = [0, damaged.base_offset, damaged.base_offset + 4, filled.written - 1]
-        check_damaged(filled, damaged, 1000, starts)
-        if misplace is _swap:
-            # Whoever begins behind the first of them meets the second.
-            last = max(one[0], other[0], key=lambda place: place.base_offset)
-            reading = filled.opened()
-            start = damaged.base_offset + 3 * len(one)
-            found, error = reading.offsets_from(start)
-            filled.partition.kill()
-            assert found == list(range(start, last.base_offset))
-            assert f"{last.path}: " in str(error)
+        starts = [0, other[0].base_offset, other[0].base_offset + 4, filled.written - 1, *starts_of(filled)]
+        # Whoever begins behind the first of two swapped files meets the second.
+        check_damaged(filled, [one[0], other[0]] if misplace is _swap else [other[0]], 1000, starts)
         shutil.copytree(kept, filled.partition.directory, dirs_exist_ok=True)
 
 
@@ -263,26 +319,40 @@ def test_a_file_that_is_cut_while_the_log_is_open_ends_the_reading(tmp_path: Pat
 
 def test_what_retention_takes_is_no_damage_any_more(tmp_path: Path) -> None:
     filled = Filled(tmp_path / "t-0")
-    place = filled.segments[0][1]
-    _flip(place.path, place.position * 8)
-    _, error = filled.opened().offsets_from(0)
-    assert error is not None
+    places = [filled.segments[0][1], filled.segments[2][1]]
+    for place in places:
+        _flip(place.path, place.position * 8)
+    reading = filled.opened()
     log = filled.partition.log
-    assert log.damage
-    start = filled.segments[1][0].base_offset
-    log.remove_files(log.advance_log_start(start))
+    for place in reversed(places):
+        assert reading.offsets_from(place.base_offset)[1] is not None
+    starts = [filled.segments[segment][0].base_offset for segment in (1, 3)]
+    for place, start in zip(places, starts, strict=True):
+        assert f"{place.path}: " in log.damage
+        log.remove_files(log.advance_log_start(start))
     assert not log.damage
-    assert Reading(log, 1000).offsets_from(start) == (list(range(start, filled.written)), None)
+    start = starts[-1]
+    assert reading.offsets_from(start) == (list(range(start, filled.written)), None)
 
 
 def test_appends_go_on_behind_damage_that_a_reader_has_met(tmp_path: Path) -> None:
     filled = Filled(tmp_path / "t-0")
-    place = filled.segments[1][1]
-    _flip(place.path, place.position * 8)
-    assert filled.opened().offsets_from(0)[1] is not None
+    places = [filled.segments[1][1], filled.segments[-2][1]]
+    for place in places:
+        _flip(place.path, place.position * 8)
+    reading = filled.opened()
+    for place in places:
+        assert reading.offsets_from(place.base_offset)[1] is not None
     filled._fill(30)
+    new = filled.partition.logs()[len(filled.segments) :]
+    assert len(new) > 1
+    for path in new:
+        assert reading.offsets_from(int(path.stem)) == (list(range(int(path.stem), filled.written)), None)
+    found, error = reading.offsets_from(0)
+    assert (found, error is not None) == (list(range(places[0].base_offset)), True)
     filled.partition.stop()
-    _flip(place.path, place.position * 8)
+    for place in places:
+        _flip(place.path, place.position * 8)
     assert filled.opened().offsets_from(0) == (list(range(filled.written)), None)
 
 

@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from logbroker.engine import Read, ReadableLog, ReadResult, damage_at
-from logbroker.errors import InvalidRequestError, LogbrokerError, OffsetOutOfRangeError, OverloadedError
+from logbroker.errors import (
+    CorruptLogError,
+    InvalidRequestError,
+    LogbrokerError,
+    OffsetOutOfRangeError,
+    OverloadedError,
+)
 from logbroker.queues.model.record_id import OFFSET_MASK, offset_of, partition_of, record_id_of
 from logbroker.queues.records.batch_cache import BatchCache, Found, GroupBatches
 from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
@@ -151,8 +157,13 @@ class Records:
         partition = partition_of(first)
         if isinstance(result, LogbrokerError):
             end = last + 1
+            readable_from = -1
             if isinstance(result, OffsetOutOfRangeError):
-                end = min(end, max(first + 1, record_id_of(partition, self._log_start(partition))))
+                readable_from = self._log_start(partition)
+            elif isinstance(result, CorruptLogError):
+                readable_from = result.readable_from
+            if readable_from >= 0:
+                end = min(end, max(first + 1, record_id_of(partition, readable_from)))
             loaded.append(Found(first, end, result))
             return end
         if not result.batches:
