@@ -425,12 +425,20 @@ class _Comparison:
         self._note(
             f"{topic.name}: the files of {len(missing)} of {topic.partitions} partitions are missing "
             f"({_names(topic.name, missing)}); {then}. "
-            + (
-                f"If the topic was deleted since the backup, do so again: logbroker topic delete {topic.name}"
-                if is_deleted
-                else "If they had records, put their files back before the next start"
-            )
+            + self._advice_for_missing(topic, is_deleted=is_deleted)
         )
+
+    def _advice_for_missing(self, topic: Topic, *, is_deleted: bool) -> str:
+        group_id = topic.name.removeprefix(INTERNAL_PREFIX)
+        if group_id != topic.name:
+            return (
+                f"They have the only copies of records that queue group {group_id} kept after retention. Put them back"
+                " before the next start, or give up these records: after the start, delete the group (logbroker queue"
+                f" delete {group_id}), and create it again if you still need it"
+            )
+        if is_deleted:
+            return f"If the topic was deleted since the backup, do so again: logbroker topic delete {topic.name}"
+        return "If they had records, put their files back before the next start"
 
     def _compare_partition(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint | None) -> None:
         self._check_place(

@@ -638,6 +638,24 @@ def test_a_restore_names_the_partitions_that_will_be_offline_and_asks(
         stopped.disk.open()
 
 
+def test_a_restore_does_not_advise_to_delete_the_copies_of_a_queue_group(
+    stopped: StoppedPartition, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Clients may not delete such a topic: it goes with its group."""
+    store = MetadataStore.open(stopped.data_dir / "meta", on_failure=print)
+    [(key, value)] = store.scan("topics")
+    row = msgspec.msgpack.decode(value)
+    store.submit([("topics", key, msgspec.msgpack.encode({**row, "name": "__queue.billing"}))]).result(20)
+    store.close()
+    made = back_up(stopped.data_dir, tmp_path / "one.backup")[0]
+    shutil.rmtree(stopped.directory)
+    assert run(["meta", "restore", made.path, "--data-dir", str(stopped.data_dir), "--dry-run", "--json"]) == 0
+    [note] = json.loads(capsys.readouterr().out)["notes"]
+    assert note.startswith("__queue.billing: the files of 1 of 1 partitions are missing")
+    assert "logbroker queue delete billing)" in note
+    assert "topic delete" not in note
+
+
 @pytest.mark.parametrize("place", ["meta/restoring", "meta.restoring"])
 @pytest.mark.parametrize("kind", ["FIFO", "file", "directory with a backup"])
 def test_what_no_restore_has_made_stays_in_the_place_of_its_work(
