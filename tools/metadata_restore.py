@@ -44,6 +44,7 @@ from logbroker.group_runtime.group_store import GROUP_SCOPE, GROUPS_SCOPE, liste
 from logbroker.private_files import DIRECTORY_MODE, remove_directory
 from logbroker.queues.model.settings import GROUP_TYPE as QUEUE_GROUP
 from logbroker.queues.state.rows import HANDED_ROW, HEADER_ROW, PRODUCER_ROW, SESSION_ROW, decode_header
+from logbroker.record.header import BatchHeader
 from logbroker.storage.data_dir import META_NAME, DataDir
 from logbroker.storage.files import RealFiles, read_regular, what_is_at
 from logbroker.storage.metadata.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write, is_missing
@@ -61,6 +62,7 @@ from logbroker.storage.partition_files import (
     EPOCHS_NAME,
     LINKED_ADVICE,
     METADATA_NAME,
+    EpochStart,
     Owner,
     decode_epochs,
     decode_metadata,
@@ -68,6 +70,7 @@ from logbroker.storage.partition_files import (
 )
 from logbroker.storage.removal import is_set_aside
 from logbroker.tools.metadata_backup import Backup, count_values, extract, free_path, utc_text
+from logbroker.tools.segments.batch_checks import header_fault
 from logbroker.tools.segments.locate import file_bytes, has_partition_files, segments_in
 from logbroker.tools.segments.log_file import LogFile
 from logbroker.tools.segments.mend import give
@@ -424,8 +427,7 @@ class _Comparison:
             then = f"{len(offline)} will be offline, {empty} will be empty, and their offsets begin at 0"
         self._note(
             f"{topic.name}: the files of {len(missing)} of {topic.partitions} partitions are missing "
-            f"({_names(topic.name, missing)}); {then}. "
-            + self._advice_for_missing(topic, is_deleted=is_deleted)
+            f"({_names(topic.name, missing)}); {then}. " + self._advice_for_missing(topic, is_deleted=is_deleted)
         )
 
     def _advice_for_missing(self, topic: Topic, *, is_deleted: bool) -> str:
@@ -457,8 +459,10 @@ class _Comparison:
             if not checkpoint.segments:
                 checkpoint = _from_the_start(first, checkpoint)
             self._note(f"{topic.name}-{number}: begins at offset {first} now, as retention left it since the backup")
+        known_epochs = list(checkpoint.epochs)
         fault = self._segment_fault(checkpoint, sizes) or self._take_epochs(topic, number, checkpoint)
         self._store(topic, number, checkpoint)
+        fault = fault or self._hole(topic, number, checkpoint, sizes, known_epochs)
         if fault:
             self._note_offline(topic, number, fault)
             return
@@ -477,11 +481,8 @@ class _Comparison:
     def _take_epochs(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint) -> str:
         """Add to the checkpoint the leader epochs that began below the recovery point since the backup, because the
         recovery point was raised or a repair has cut the log. Return what is wrong with the file, "" if nothing is."""
-        path = self._directory(topic, number) / EPOCHS_NAME
         try:
-            epochs = decode_epochs(str(path), read_regular(path))
-        except FileNotFoundError:
-            epochs = []
+            epochs = _epochs_in(self._directory(topic, number))
         except (CorruptLogError, OSError) as error:
             return str(error)
         known = checkpoint.epochs
@@ -489,6 +490,50 @@ class _Comparison:
             return f"{EPOCHS_NAME}: it should begin with {encode_epochs(known).decode('ascii')!r}"
         checkpoint.epochs += epochs_unknown_below(checkpoint, epochs)
         return ""
+
+    def _hole(
+        self,
+        topic: Topic,
+        number: int,
+        checkpoint: PartitionCheckpoint,
+        sizes: Mapping[int, int],
+        known_epochs: Sequence[EpochStart],
+    ) -> str:
+        """Return where the log after the recovery point lacks records that a repair has accepted as lost since the
+        backup, "" if it lacks none.
+
+        The headers of all batches have to be read for this. A repair begins a leader epoch, so they are read only if
+        the partition has one that the backup does not know.
+        """
+        directory = self._directory(topic, number)
+        epochs = _epochs_in(directory)
+        if len(epochs) <= len(known_epochs):
+            return ""
+        known = {entry.base_offset: entry.size_bytes for entry in checkpoint.segments}
+        end_offset = checkpoint.recovery_point
+        found = ""
+        for base_offset in sorted(base for base in sizes if sizes[base] and base >= max(known, default=0)):
+            name = f"{base_offset:020d}.log"
+            if base_offset > end_offset:
+                found = f"{name}: the log before it ends at offset {end_offset}"
+                break
+            with LogFile(f"{directory}/{name}") as log:
+                end_offset, position = _followed(log, known.get(base_offset, 0), end_offset)
+                if position == log.size_bytes:
+                    continue
+                header = _good_header(log, position)
+            if header is None or header.base_offset <= end_offset:
+                return ""  # The bytes there are damaged. What the next start does then depends on what follows.
+            found = f"{name}: offset {end_offset} belongs at byte {position}, but the batch there begins at"
+            found += f" {header.base_offset}"
+            break
+        if not found and epochs[-1].start_offset > end_offset:
+            found = f"{EPOCHS_NAME}: leader epoch {epochs[-1].epoch} begins at {epochs[-1].start_offset}, but the log"
+            found += f" ends at {end_offset}"
+        return found and (
+            f"{found}. If `segment repair` has accepted that records are missing since the backup, let it do so again"
+            f" after the restore: logbroker segment repair {directory} --accept-gaps"
+        )
 
     def _begin_anew(self, topic: Topic, number: int) -> None:
         """Write a row for a partition that the backup does not know. By this row, the next start scans the whole
@@ -558,6 +603,34 @@ class _Comparison:
 
     def _note(self, text: str) -> None:
         self._plan.notes.append(text)
+
+
+def _epochs_in(directory: Path) -> list[EpochStart]:
+    """Return the leader epochs in the file of a partition, none if there is no file. Raises CorruptLogError and
+    OSError."""
+    path = directory / EPOCHS_NAME
+    try:
+        return decode_epochs(str(path), read_regular(path))
+    except FileNotFoundError:
+        return []
+
+
+def _good_header(log: LogFile, position: int) -> BatchHeader | None:
+    """Return the header of the batch at a position; None if the batch is damaged or not whole."""
+    header = log.header(position)
+    if header is None or header_fault(header, log.size_bytes - position) is not None:
+        return None
+    return header if log.batch_crc(position, header.size_bytes) == header.crc else None
+
+
+def _followed(log: LogFile, position: int, offset: int) -> tuple[int, int]:
+    """Follow the headers of batches from a position on, where an offset belongs. Return the offset that comes next, and
+    the position at which it belongs: the end of the file, or that of the first batch with another offset."""
+    while (header := log.header(position)) is not None:
+        if header.base_offset != offset or header_fault(header, log.size_bytes - position) is not None:
+            break
+        position, offset = position + header.size_bytes, header.next_offset
+    return offset, position
 
 
 def _highest(found: Mapping[int, TopicId | None], topic_id: TopicId) -> int:

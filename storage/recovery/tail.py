@@ -109,10 +109,9 @@ class TailRecovery:
         if self._imported and (segment.base_offset > self.end_offset or not self.segments):
             return True
         if self._only_last_write_torn or self._stopped_cleanly:
-            ends = self.segments[-1].log_path if self.segments else ""
             raise CorruptLogError(
-                f"{segment.log_path}: the log before it ends at offset {self.end_offset}; restore what is missing"
-                + (f", or {_cut_at(ends)}" if ends else "")
+                f"{segment.log_path}: the log before it ends at offset {self.end_offset}; restore what is missing from "
+                f"a backup, or {_see_repair(segment.log_path)}"
             )
         return False
 
@@ -196,7 +195,7 @@ class TailRecovery:
         if self._stopped_cleanly:
             raise CorruptLogError(
                 f"{segment.log_path}: the batch at byte {start} (offset {self.end_offset}) is damaged, but the broker "
-                f"had stopped cleanly; restore the file from a backup, or {_cut_at(segment.log_path)}"
+                f"had stopped cleanly; restore the file from a backup, or {_see_repair(segment.log_path)}"
             )
         self._check_bound(segment.log_path, start, [segment, *later])
         if self._only_last_write_torn:
@@ -210,7 +209,7 @@ class TailRecovery:
             raise CorruptLogError(
                 f"{path}: the batch at byte {start} (offset {self.end_offset}) is damaged or missing, and {lost_bytes} "
                 f"bytes follow, but at most {self._unsynced_bound_bytes} were not synced; restore the file from a "
-                f"backup, or {_cut_at(path)}"
+                f"backup, or {_see_repair(path)}"
             )
 
     def _check_torn(self, segment: Segment, handle: Handle, file_bytes: int, later: Sequence[Segment]) -> None:
@@ -230,7 +229,7 @@ class TailRecovery:
             return
         raise CorruptLogError(
             f"{segment.log_path}: the batch at byte {start} (offset {self.end_offset}) is damaged, {what}; restore the "
-            f"file from a backup, or {_cut_at(segment.log_path)}"
+            f"file from a backup, or {_see_repair(segment.log_path)}"
         )
 
     def _cut(self, segment: Segment, handle: Handle) -> None:
@@ -318,6 +317,7 @@ class TailRecovery:
                     raise
 
 
-def _cut_at(path: str) -> str:
-    """Return the advice to cut a file at its damage."""
-    return f"run `logbroker segment repair {path}` to drop everything after the damage"
+def _see_repair(path: str) -> str:
+    """Return the advice to repair the partition of a log file. A repair of the file itself would also drop everything
+    good that follows."""
+    return f"see what `logbroker segment repair {path.rpartition('/')[0]}` can do"

@@ -51,7 +51,7 @@ def test_synced_records_of_an_adopted_topic_are_not_cut_off_in_silence(
         with Served(data_dir) as served:
             status = served.api.fetch(TOPIC, 0).status
             assert status.reason == "PARTITION_OFFLINE"
-            assert f"logbroker segment repair {to_repair}" in status.message
+            assert f"logbroker segment repair {data_dir / TOPIC}-0`" in status.message
     assert {path: path.read_bytes() for path in (data_dir / f"{TOPIC}-0").glob("*.log*")} == kept
     shown = output_of("segment", "repair", to_repair, "--dry-run").decode()
     assert "the log ends at byte" in shown

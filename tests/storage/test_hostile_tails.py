@@ -49,7 +49,9 @@ def killed_with(path: Path, tail: bytes) -> tuple[PartitionOnDisk, Measured]:
 def test_what_a_start_reads_grows_with_the_tail_not_with_its_square(tmp_path: Path) -> None:
     partition, files = killed_with(tmp_path, lures(TAIL_BYTES))
     before = partition.logs()[0].read_bytes()
-    with pytest.raises(CorruptLogError, match=r"look like batches .* explains it; .* run `logbroker segment repair"):
+    with pytest.raises(
+        CorruptLogError, match=r"look like batches .* explains it; .* see what `logbroker segment repair"
+    ):
         partition.open()
     assert TAIL_BYTES < files.bytes_read < MOST_BYTES
     assert partition.logs()[0].read_bytes() == before

@@ -24,6 +24,7 @@ from logbroker.broker.local_engine.topic_rows import decode_topic
 from logbroker.cli.main import run
 from logbroker.config import TopicConfig
 from logbroker.errors import CorruptLogError, DataDirError, StorageFailedError
+from logbroker.record.codec import decode_batch, split_batches
 from logbroker.storage.files import RealFiles
 from logbroker.storage.metadata import metadata_store
 from logbroker.storage.metadata.metadata_store import MetadataReader, MetadataStore
@@ -34,6 +35,7 @@ from logbroker.tools.metadata_backup import Backup, back_up, read_backup
 from logbroker.tools.metadata_restore import RestorePlan, extracted, plan_restore, restore
 from logbroker.tools.segments.metadata import checkpoint_key
 from logbroker.types import TopicId, new_topic_id
+from tests.storage.partition import NOW_MS, batch_of
 from tests.tools.segment_files import BATCHES, RECORDS, StoppedPartition, batch_positions, flip_bit
 
 
@@ -636,6 +638,67 @@ def test_a_restore_names_the_partitions_that_will_be_offline_and_asks(
     stopped.disk.stored = _stored_row(stopped.data_dir)
     with pytest.raises(CorruptLogError):
         stopped.disk.open()
+
+
+def _lose_batch(logs: list[Path]) -> None:
+    flip_bit(logs[2], 8 * (batch_positions(logs[2])[1] + 70))
+
+
+def _lose_segment(logs: list[Path]) -> None:
+    logs[2].unlink()
+
+
+def _lose_end(logs: list[Path]) -> None:
+    logs[-1].unlink()
+
+
+@pytest.mark.parametrize("lose", [_lose_batch, _lose_segment, _lose_end])
+def test_a_restore_names_the_partition_whose_lost_records_were_accepted_since_the_backup(
+    stopped: StoppedPartition,
+    made: Backup,
+    capsys: pytest.CaptureFixture[str],
+    lose: Callable[[list[Path]], None],
+) -> None:
+    """The backup does not know the gap, so the next start refuses it. Both say which repair accepts it again."""
+    before = len(stopped.logs())
+    stopped.disk.open(stopped_cleanly=True)
+    for number in range(40):
+        stopped.disk.append(batch_of(b"later %d" % number, timestamp_ms=NOW_MS))
+    stopped.stop()
+    lose(stopped.logs()[before - 1 :])
+    repair = ["segment", "repair", str(stopped.directory), "--accept-gaps"]
+    assert run([*repair, "--yes"]) == 0
+    stopped.disk.stored = _stored_row(stopped.data_dir)
+    stopped.disk.open(stopped_cleanly=True)
+    readable = _values_of(stopped)
+    stopped.disk.kill()
+    capsys.readouterr()
+
+    command = ["meta", "restore", made.path, "--data-dir", str(stopped.data_dir)]
+    for dry_run in (True, False):
+        assert run([*command, "--json", "--dry-run" if dry_run else "--yes"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["offline"] == ["flights-0"]
+        [note] = document["notes"]
+        assert "will be offline" in note
+        assert note.endswith(f": logbroker {' '.join(repair)}")
+    stopped.disk.stored = _stored_row(stopped.data_dir)
+    with pytest.raises(CorruptLogError, match=rf"logbroker segment repair {re.escape(str(stopped.directory))}\W"):
+        stopped.disk.open()
+    assert run([*repair, "--yes"]) == 0
+    stopped.disk.stored = _stored_row(stopped.data_dir)
+    stopped.disk.open()
+    assert _values_of(stopped) == readable
+
+
+def _values_of(stopped: StoppedPartition) -> list[bytes | None]:
+    """The values of all records, over gaps."""
+    log = stopped.disk.log
+    offset, found = log.log_start_offset, list[bytes | None]()
+    while batches := (read := log.read(offset, 1 << 20, nowait=False)).batches:
+        found += [record.value for _, batch in split_batches(batches) for record in decode_batch(batch)]
+        offset = read.next_offset
+    return found
 
 
 def test_a_restore_does_not_advise_to_delete_the_copies_of_a_queue_group(
