@@ -341,6 +341,8 @@ def test_a_partition_is_whole_again(stopped: StoppedPartition, damage: Damage, a
     good = {offset: value for offset, value in enumerate(VALUES) if offset not in lost}
     assert bytes_in(stopped.directory) >= kept_bytes, "a repair throws nothing away"
     assert wrong(report_of(stopped.data_dir)) == []
+    logs = {path.stem for path in stopped.logs()}
+    assert {path.stem for path in stopped.directory.glob("*index")} <= logs, "an index without a log is left"
     assert plan_of(stopped.directory, accept_gaps=accept_gaps) is None, "the repair left something to do"
     if damage in LOSSLESS:
         assert not lost or (not accept_gaps and damage is longer)

@@ -50,6 +50,7 @@ from logbroker.storage.partition_files import (
     owner_of,
 )
 from logbroker.storage.producer_state import ProducerStates
+from logbroker.storage.segment import base_offset_of
 from logbroker.storage.system_calls import sync_all
 from logbroker.tools.segments.batch_chain import BatchChain
 from logbroker.tools.segments.batch_checks import MAX_RELATIVE_OFFSET, Fault, header_fault
@@ -703,6 +704,7 @@ def repair(plan: PartitionPlan) -> None:
             drop_indexes(active)
             files.close(files.open(active, create=True))
             give(active, directory)
+        _drop_orphaned_indexes(partition.directory)
         for path, size_bytes in [*((kept.segment.path, kept.kept_bytes) for kept in plan.kept)]:
             # It is unknown whether an earlier, interrupted repair has synced it.
             fd = files.open(path)
@@ -718,6 +720,15 @@ def repair(plan: PartitionPlan) -> None:
             found = partition.topic_partition
             assert found is not None
             store_checkpoint(partition.data_dir, checkpoint_key(topic_id, found[1]), plan.checkpoint)
+
+
+def _drop_orphaned_indexes(directory: Path) -> None:
+    """Remove the indexes of segments that are gone. A later segment of the same name would take them for its own."""
+    for path in directory.iterdir():
+        log_path = path.with_suffix(".log")
+        is_index = path.suffix in (".index", ".timeindex") and base_offset_of(log_path.name) is not None
+        if is_index and path.is_file() and not os.path.lexists(log_path):
+            path.unlink()
 
 
 def _write_pieces(kept: Kept) -> None:
