@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from logbroker.broker.catalog import Catalog, unknown_topic_id
-from logbroker.broker.cluster_engine.codes import NONE, PASSING
+from logbroker.broker.cluster_engine.codes import MISSING, NONE, PASSING
 from logbroker.broker.cluster_engine.link import ClusterLink, ClusterTopic, PassingError
 from logbroker.broker.cluster_engine.offsets import Offsets
 from logbroker.broker.cluster_engine.refusals import refusal
@@ -466,7 +466,7 @@ def _is_served(name: str) -> bool:
 
 
 def _check(code: int, message: str | None, what: str) -> None:
-    if code in PASSING:
+    if code in PASSING - MISSING:
         raise PassingError(f"{what} was answered with error {code}")
     if code != NONE:
         raise refusal(code, what, message)

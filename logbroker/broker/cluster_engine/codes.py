@@ -16,7 +16,11 @@ INVALID_PRODUCER_EPOCH: Final = 47
 CONCURRENT_TRANSACTIONS: Final = 51
 PRODUCER_FENCED: Final = 90
 
-PASSING: Final = frozenset(
+UNKNOWN_TOPIC_ID: Final = 100
+
+MISSING: Final = frozenset({UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID})
+"""Errors that a node also gives for a topic so new that it has not heard of it."""
+PASSING: Final = MISSING | frozenset(
     {
         5,  # LEADER_NOT_AVAILABLE
         6,  # NOT_LEADER_OR_FOLLOWER
