@@ -21,7 +21,7 @@ from logbroker.broker.cluster_engine.state_rows import records_of
 from logbroker.broker.cluster_engine.state_store import STATE_TOPIC, ClusterStateStore
 from logbroker.client import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker
 from logbroker.engine import StateEvent
-from logbroker.errors import LogbrokerError, StaleOwnerError, UnknownTopicError
+from logbroker.errors import InvalidConfigError, LogbrokerError, StaleOwnerError, UnknownTopicError
 from logbroker.record.codec import NewRecord, split_batches
 from tests.cluster.kafka_cluster import KafkaCluster, class_path
 from tests.crash.broker_process import BrokerFailedError, BrokerProcess
@@ -265,6 +265,32 @@ async def test_topics_that_others_make_grow_and_delete_are_noticed(
         await described(0)
         names = [topic.name for topic in await admin.list_topics()]
         assert not [name for name in names if name.startswith("__")]
+
+
+async def test_the_next_gateway_finds_what_a_topic_is_made_of(
+    cluster: KafkaCluster, served: BrokerProcess, tmp_path: Path
+) -> None:
+    bands = {"priority.bands": "hot=7-9:1,cold=0-6:2", "priority.routing": "priority", "retention.ms": "-1"}
+    async with Admin(served.address) as admin:
+        await admin.create_topic("bands", configs=bands)
+        await admin.create_topic("log", 1)
+        await admin.alter_topic("log", partitions=3)
+        await admin.alter_topic("log", set_configs={"retention.ms": "1000000", "durability": "written"})
+        before = [await admin.describe_topic(name) for name in ("bands", "log")]
+        with pytest.raises(InvalidConfigError, match=r"segment\.bytes"):
+            await admin.create_topic("refused", configs={"segment.bytes": "300"})
+    await served.kill()
+    second = gateway(cluster, tmp_path / "second")
+    try:
+        await second.spawn()
+        await second.wait_ready()
+        async with Admin(second.address) as admin:
+            after = [await admin.describe_topic(name) for name in ("bands", "log")]
+            assert [each.configs for each in after] == [each.configs for each in before]
+            assert [each.generations for each in after] == [each.generations for each in before]
+            await admin.create_topic("refused")
+    finally:
+        await second.end()
 
 
 async def test_nothing_acknowledged_is_lost_when_a_node_dies(cluster: KafkaCluster, served: BrokerProcess) -> None:

@@ -36,6 +36,7 @@ from logbroker.clock import Clock
 from logbroker.config import TOPIC_CONFIGS, BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import LogGeneration, StateEvent, StateStore, Topic, TopicPlan
 from logbroker.errors import (
+    BrokerUnavailableError,
     InvalidConfigError,
     InvalidRequestError,
     LogbrokerError,
@@ -161,13 +162,13 @@ class ClusterTopics:
         seen = {found.id: found for found in self._link.topics.values() if found.partitions and _is_served(found.name)}
         for gone in [topic for topic in self._catalog.all() if topic.id not in seen]:
             self._forget(gone.id)
-            await self._state.commit(_SCOPE, [StateEvent(gone.id, None)])
+            await self._commit((gone.id, None))
         new = [found for found in seen.values() if found.id not in self._partitions]
         if new:
             rows = await self._state.load(_SCOPE)
             configs = await self._configs(new)
             for found in new:
-                await self._add(found, configs.get(found.name, {}), rows.get(found.id))
+                await self._add(found, configs.get(found.name, {}), rows)
         for found in seen.values():
             known, count = self._catalog.by_id(found.id), len(found.partitions)
             if count > known.partitions:
@@ -176,9 +177,12 @@ class ClusterTopics:
                 )
                 await self._grown(known, count)
 
-    async def _add(self, found: ClusterTopic, configs: Mapping[str, tuple[str, bool]], row: bytes | None) -> None:
+    async def _add(
+        self, found: ClusterTopic, configs: Mapping[str, tuple[str, bool]], rows: Mapping[bytes, bytes]
+    ) -> None:
         """Begin to serve a topic."""
         count = len(found.partitions)
+        row = rows.get(found.id) or rows.get(_planned(found.name))
         stored = (
             _Row({}, [LogGeneration(1, count, ())], self._clock.wall_ms())
             if row is None
@@ -193,7 +197,7 @@ class ClusterTopics:
             generations=tuple(stored.generations),
             created_at_ms=stored.created_at_ms,
         )
-        if row is None:
+        if found.id not in rows:
             await self._store(topic)
         await self._open(topic, range(topic.partitions))
         self._catalog.put(topic)
@@ -241,9 +245,10 @@ class ClusterTopics:
         }
 
     async def _store(self, topic: Topic) -> None:
-        own = {name: text for name, text in topic.overrides.items() if name in _OWN}
-        row = _Row(own, list(topic.generations), topic.created_at_ms)
-        await self._state.commit(_SCOPE, [StateEvent(topic.id, msgspec.msgpack.encode(row))])
+        await self._commit((topic.id, _row_of(topic)), (_planned(topic.name), None))
+
+    async def _commit(self, *rows: tuple[bytes, bytes | None]) -> None:
+        await self._state.commit(_SCOPE, [StateEvent(key, value) for key, value in rows])
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -268,7 +273,16 @@ class ClusterTopics:
             plan.names.add(name)
             plan.partitions += count
             return draft
-        topic_id = await self._link.persist(lambda: self._ask_to_create(draft), seconds=CHANGE_SECONDS)
+        # The id is not known before the creation. If this gateway dies, the next one finds the topic without a row
+        # under its id, and takes this one.
+        await self._commit((_planned(name), _row_of(draft)))
+        try:
+            topic_id = await self._link.persist(lambda: self._ask_to_create(draft), seconds=CHANGE_SECONDS)
+        except BrokerUnavailableError:
+            raise  # Perhaps the topic was created.
+        except LogbrokerError:
+            await self._commit((_planned(name), None))
+            raise
         topic = msgspec.structs.replace(draft, id=topic_id)
         await self._store(topic)
         return await self._link.persist(lambda: self._appeared(topic), seconds=CHANGE_SECONDS)
@@ -322,7 +336,7 @@ class ClusterTopics:
 
         await self._link.persist(attempt, seconds=CHANGE_SECONDS)
         self._forget(topic_id)
-        await self._state.commit(_SCOPE, [StateEvent(topic_id, None)])
+        await self._commit((topic_id, None))
         return topic
 
     async def alter(
@@ -458,6 +472,16 @@ class ClusterTopics:
     async def close(self) -> None:
         """Wait for the change under way, and let no other begin."""
         await self._lock.acquire()
+
+
+def _planned(name: str) -> bytes:
+    """Return the key of the row of a topic that is to be created. The longest name makes 254 bytes of it."""
+    return b"new: " + name.encode()
+
+
+def _row_of(topic: Topic) -> bytes:
+    own = {name: text for name, text in topic.overrides.items() if name in _OWN}
+    return msgspec.msgpack.encode(_Row(own, list(topic.generations), topic.created_at_ms))
 
 
 def _is_served(name: str) -> bool:
