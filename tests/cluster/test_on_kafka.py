@@ -23,9 +23,10 @@ from logbroker.client import Admin, Consumer, Producer, QueueAdmin, QueueSetting
 from logbroker.engine import StateEvent
 from logbroker.errors import InvalidConfigError, LogbrokerError, StaleOwnerError, UnknownTopicError
 from logbroker.record.codec import NewRecord, split_batches
+from tests.cluster import cluster_storm
 from tests.cluster.kafka_cluster import KafkaCluster, class_path
 from tests.crash.broker_process import BrokerFailedError, BrokerProcess
-from tests.queue_storm import storm
+from tests.crash.torture import drawn_seed
 from tests.queue_storm.weather import Weather
 
 pytestmark = [pytest.mark.prove, pytest.mark.usefixtures("quiet_clients")]
@@ -382,7 +383,7 @@ async def test_a_gateway_that_was_frozen_serves_no_more_once_another_has_taken_o
 
 def test_a_queue_group_keeps_its_promises_through_a_storm(cluster: KafkaCluster, tmp_path: Path) -> None:
     asyncio.run(cluster.wipe())
-    weather = Weather(records=4_000, events=8, settings=f'cluster = "{cluster.addresses}"\n')
-    figures = storm.run(tmp_path, 1, weather)
+    with drawn_seed("cluster-storm", "STORM_SEED") as seed:
+        weather = Weather(records=6_000, events=10, chances={"kill": 4.0, "freeze": 2.0, "broker": 2.0, "node": 1.0})
+        figures = cluster_storm.run(tmp_path, seed, weather, cluster)
     assert figures["records sent"] == weather.records
-    assert figures["events broker"] > 0

@@ -42,10 +42,10 @@ _SPLIT_SECONDS: Final = 0.02
 def run(directory: Path, seed: int, weather: Weather) -> Counter[str]:
     """Return figures of one history; raises BrokenPromisesError, BrokerFailedError or MemberFailedError."""
     limit_seconds = 180 + 3 * weather.events + weather.records / 100
-    return asyncio.run(_QueueStorm(directory, seed, weather).run(limit_seconds))
+    return asyncio.run(QueueStorm(directory, seed, weather).run(limit_seconds))
 
 
-class _QueueStorm(Storm[Weather]):
+class QueueStorm(Storm[Weather]):
     def __init__(self, directory: Path, seed: int, weather: Weather) -> None:
         broker = BrokerProcess(
             directory,

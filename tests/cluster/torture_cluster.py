@@ -1,0 +1,42 @@
+"""The cluster's column of `make torture`: a million records through a gateway whose cluster loses nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.cluster.cluster_storm import CHANCES, NODES, run
+from tests.cluster.kafka_cluster import KafkaCluster, class_path
+from tests.crash.columns import Column
+from tests.queue_storm.weather import Weather
+
+_RECORDS: Final = 20_000
+
+
+def _storm(seed: int, directory: Path) -> Mapping[str, int]:
+    _, missing = class_path()
+    if missing:
+        raise RuntimeError(f"Kafka cannot be run: {missing}")
+    nodes = directory / "kafka"
+    nodes.mkdir()
+    cluster = KafkaCluster(nodes, NODES)
+    try:
+        asyncio.run(cluster.start())
+        on_exhausted = ("dead-letter", "park", "block")[seed % 3]
+        weather = Weather(records=_RECORDS, events=70, chances=CHANCES, on_exhausted=on_exhausted)
+        return run(directory, seed, weather, cluster)
+    finally:
+        cluster.end()
+
+
+COLUMNS: Final = [
+    Column(
+        name="cluster-storm",
+        about=f"{_RECORDS:,} records through a gateway; workers, the gateway and nodes of its Kafka cluster are killed",
+        seeds=range(50),
+        run=_storm,
+        timeout_seconds=1800.0,
+    ),
+]
