@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 from collections import Counter, defaultdict
@@ -256,12 +257,28 @@ async def test_topics_that_others_make_grow_and_delete_are_noticed(
     async with Admin(served.address) as admin:
         await asyncio.to_thread(wait, kafka.create_topics([confluent_kafka.admin.NewTopic("theirs", 2, 3)]))
         await described(2)
-        async with Producer(served.address) as producer:
-            for number in range(100):
-                await producer.send("theirs", b"%d" % number, b"key %d" % (number % 10))
-        await asyncio.to_thread(wait, kafka.create_partitions([confluent_kafka.admin.NewPartitions("theirs", 4)]))
-        await described(4)
-        assert sum(map(len, (await read_all(served.address, "theirs", 100)).values())) == 100
+        sent: dict[bytes | None, list[bytes | None]] = defaultdict(list)
+
+        async def send() -> None:
+            async with Producer(served.address, linger_ms=0) as producer:
+                for number in itertools.count():
+                    if is_over:
+                        return
+                    key, value = b"key %d" % (number % 20), b"%d" % number
+                    await producer.send("theirs", value, key)
+                    sent[key].append(value)
+                    await asyncio.sleep(0)
+
+        is_over = False
+        sending = asyncio.create_task(send())
+        for partitions in (4, 7):
+            growth = confluent_kafka.admin.NewPartitions("theirs", partitions)
+            await asyncio.to_thread(wait, kafka.create_partitions([growth]))
+            await described(partitions)
+        is_over = True
+        await sending
+        # The order of each key is that of the sends, over both growths.
+        assert await read_all(served.address, "theirs", sum(map(len, sent.values()))) == sent
         await asyncio.to_thread(wait, kafka.delete_topics(["theirs"]))
         await described(0)
         names = [topic.name for topic in await admin.list_topics()]
@@ -378,6 +395,40 @@ async def test_a_gateway_that_was_frozen_serves_no_more_once_another_has_taken_o
         with pytest.raises(BrokerFailedError, match="another gateway has taken over"):
             await served.stop()
     finally:
+        await second.end()
+
+
+async def test_a_gateway_that_was_replaced_stores_no_record_any_more(
+    cluster: KafkaCluster, served: BrokerProcess, tmp_path: Path
+) -> None:
+    async with Admin(served.address) as admin:
+        await admin.create_topic("log", 1)
+    acknowledged = 0
+
+    async def send() -> None:
+        nonlocal acknowledged
+        async with Producer(served.address, delivery_timeout_seconds=5) as producer:
+            while True:
+                await (await producer.send("log", b"%d" % acknowledged))
+                acknowledged += 1
+
+    sending = asyncio.create_task(send())
+    second = gateway(cluster, tmp_path / "second")
+    try:
+        await second.spawn()
+        await second.wait_ready()
+        async with asyncio.timeout(SECONDS):  # It commits nothing by itself.
+            while served.is_alive:
+                await asyncio.sleep(0.05)
+        with pytest.raises(BrokerFailedError, match="another gateway has taken over"):
+            await served.stop()
+        with pytest.raises(LogbrokerError):
+            await sending
+        assert acknowledged
+        [values] = (await read_all(second.address, "log", acknowledged)).values()
+        assert values[:acknowledged] == [b"%d" % number for number in range(acknowledged)]
+    finally:
+        sending.cancel()
         await second.end()
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from time import monotonic
 from typing import Final
 
 import msgspec
@@ -22,6 +23,7 @@ from logbroker.broker.cluster_engine.link import ClusterLink, ClusterTopic, Pass
 from logbroker.broker.cluster_engine.offsets import Offsets
 from logbroker.broker.cluster_engine.refusals import refusal
 from logbroker.broker.cluster_engine.remote_partition import RemotePartition
+from logbroker.broker.cluster_engine.state_store import Ownership
 from logbroker.broker.topic_pins import TopicPins
 from logbroker.broker.topics import (
     check_growth,
@@ -99,12 +101,14 @@ class ClusterTopics:
         clock: Clock,
         link: ClusterLink,
         state: StateStore,
+        ownership: Ownership,
         catalog: Catalog,
     ) -> None:
         self._config = config
         self._clock = clock
         self._link = link
         self._state = state
+        self._ownership = ownership
         self._catalog = catalog
         self._defaults = config.parsed_topic_defaults()
         self._partitions: dict[TopicId, list[RemotePartition]] = {}
@@ -204,7 +208,9 @@ class ClusterTopics:
 
     async def _open(self, topic: Topic, numbers: Sequence[int]) -> None:
         """Make partitions of a topic, with their offsets."""
-        opened = [RemotePartition(self._link, topic.name, topic.id, number) for number in numbers]
+        opened = [
+            RemotePartition(self._link, self._ownership.check, topic.name, topic.id, number) for number in numbers
+        ]
         await self.offsets.sweep(opened)
         self._partitions.setdefault(topic.id, []).extend(opened)
 
@@ -411,45 +417,45 @@ class ClusterTopics:
         _check(found.error_code, found.error_message, f"the change of topic {topic.name}")
 
     async def _grow(self, topic: Topic, partitions: int) -> Topic:
+        async def attempt() -> None:
+            request = CreatePartitionsRequest(
+                topics=[CreatePartitionsRequestTopic(name=topic.name, count=partitions, assignments=None)],
+                timeout_ms=_TIMEOUT_MS,
+            )
+            answer = await self._link.ask(self._link.controller, CREATE_PARTITIONS, request)
+            [found] = answer.results
+            _check(found.error_code, found.error_message, f"the growth of topic {topic.name}")
+
+        await self._link.persist(attempt, seconds=CHANGE_SECONDS)
+        return await self._grown(topic, partitions)
+
+    async def _grown(self, topic: Topic, partitions: int) -> Topic:
+        """Begin the next generation of a topic whose partitions the cluster has made."""
+        await asyncio.sleep(max(0.0, self._ownership.alone_from - monotonic()))
         self._growing.add(topic.id)
         try:
             # Keyed appends of the old generation are refused from here on: all its keyed records are below the ends
             # that are read once those on their way are answered.
             await asyncio.gather(*(each.settle() for each in self._partitions[topic.id]))
-
-            async def attempt() -> None:
-                request = CreatePartitionsRequest(
-                    topics=[CreatePartitionsRequestTopic(name=topic.name, count=partitions, assignments=None)],
-                    timeout_ms=_TIMEOUT_MS,
-                )
-                answer = await self._link.ask(self._link.controller, CREATE_PARTITIONS, request)
-                [found] = answer.results
-                _check(found.error_code, found.error_message, f"the growth of topic {topic.name}")
-
-            await self._link.persist(attempt, seconds=CHANGE_SECONDS)
-            return await self._grown(topic, partitions)
+            ends = await self._link.persist(lambda: self._ends(topic, partitions), seconds=CHANGE_SECONDS)
+            known = len(self._partitions[topic.id])
+            topic = grown(topic, partitions, ends)
+            await self._store(topic)
+            await self._link.persist(lambda: self._open(topic, range(known, partitions)), seconds=CHANGE_SECONDS)
+            self._catalog.put(topic)
         finally:
             self._growing.discard(topic.id)
-
-    async def _grown(self, topic: Topic, partitions: int) -> Topic:
-        """Begin the next generation of a topic whose partitions the cluster has made."""
-
-        async def attempt() -> list[int]:
-            await self._link.refresh()
-            if len(self._link.topics[topic.name].partitions) < partitions:
-                raise PassingError(f"topic {topic.name} has not grown yet")
-            await self.offsets.sweep(self._partitions[topic.id])
-            return [each.high_watermark for each in self._partitions[topic.id]]
-
-        ends = await self._link.persist(attempt, seconds=CHANGE_SECONDS)
-        known = len(self._partitions[topic.id])
-        topic = grown(topic, partitions, ends)
-        await self._store(topic)
-        await self._link.persist(lambda: self._open(topic, range(known, partitions)), seconds=CHANGE_SECONDS)
-        self._catalog.put(topic)
         for each in self._partitions[topic.id]:
             each.notify_listeners()  # Readers read by generation.
         return topic
+
+    async def _ends(self, topic: Topic, partitions: int) -> list[int]:
+        """Return the ends of the old partitions, once the cluster knows the new ones."""
+        await self._link.refresh()
+        if len(self._link.topics[topic.name].partitions) < partitions:
+            raise PassingError(f"topic {topic.name} has not grown yet")
+        await self.offsets.sweep(self._partitions[topic.id])
+        return [each.high_watermark for each in self._partitions[topic.id]]
 
     async def _to_the_end(self, change: Awaitable[Topic]) -> Topic:
         """Carry out a change after the one before. Once begun, it finishes even if its caller is cancelled."""

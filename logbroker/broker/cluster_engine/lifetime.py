@@ -37,8 +37,10 @@ async def open_cluster_engine(
         state = ClusterStateStore(link, config.listen, on_failure)
         await state.open()
         stack.push_async_callback(state.close)
+        confirming = asyncio.create_task(state.run())
+        stack.callback(confirming.cancel)
         catalog = Catalog()
-        topics = ClusterTopics(config, clock, link, state, catalog)
+        topics = ClusterTopics(config, clock, link, state, state.ownership, catalog)
         await link.persist(topics.refresh, seconds=OPEN_SECONDS)
         engine = ClusterEngine(config, clock, link, catalog, topics, await ClusterNumbers.open(state))
         tasks = [asyncio.create_task(topics.run()), asyncio.create_task(topics.offsets.run())]

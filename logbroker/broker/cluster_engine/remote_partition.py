@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
@@ -37,7 +38,10 @@ class _Pending(msgspec.Struct, gc=False, eq=False):
 class RemotePartition:
     """One partition. Its offsets are as of the last answer that named them, and never go back."""
 
-    def __init__(self, link: ClusterLink, topic: str, topic_id: TopicId, number: int) -> None:
+    def __init__(
+        self, link: ClusterLink, check_owner: Callable[[], None], topic: str, topic_id: TopicId, number: int
+    ) -> None:
+        """`check_owner` raises an error if this gateway may not append now (`Ownership.check`)."""
         self.key = PartitionKey(topic_id, number)
         self.name = f"{topic}-{number}"
         self.listeners: set[PartitionWatcher] = set()
@@ -47,6 +51,7 @@ class RemotePartition:
         self.batch_bytes = 0
         """Size of the largest batch that did not fit into a read so far."""
         self._link = link
+        self._check_owner = check_owner
         self.topic = topic
         self._waiting: deque[_Pending] = deque()
         self._sending: asyncio.Task[None] | None = None
@@ -122,6 +127,7 @@ class RemotePartition:
     async def _attempt(self, pending: _Pending) -> Appended:
         if self.closed:
             raise refusal(UNKNOWN_TOPIC_OR_PARTITION, f"an append to {self.name}", "the topic is deleted")
+        self._check_owner()
         found = await requests.append(self._link, self.topic, self.key.partition, pending.batch)
         if found.error_code in PASSING:
             raise PassingError(f"an append to {self.name} was answered with error {found.error_code}")

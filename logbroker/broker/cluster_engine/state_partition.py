@@ -19,7 +19,7 @@ import msgspec
 from logbroker.broker.cluster_engine import requests
 from logbroker.broker.cluster_engine.codes import FENCED, OFFSET_OUT_OF_RANGE
 from logbroker.broker.cluster_engine.link import ClusterLink, check
-from logbroker.broker.cluster_engine.state_rows import CLAIM_KEY, StateRows
+from logbroker.broker.cluster_engine.state_rows import CLAIM_KEY, CONFIRM_KEY, StateRows
 from logbroker.errors import CorruptBatchError, CorruptLogError, LogbrokerError, StaleOwnerError
 from logbroker.kafka_wire.apis import INIT_PRODUCER_ID
 from logbroker.kafka_wire.messages.fetch import FetchResponsePartitionData
@@ -82,8 +82,12 @@ class StatePartition:
         Raises StaleOwnerError if another gateway claims it meanwhile, BrokerUnavailableError or CorruptLogError.
         """
         self._producer_id, self._epoch = await self._link.persist(self._new_epoch, seconds=OPEN_SECONDS)
-        claim = await self._append([NewRecord(key=CLAIM_KEY, value=self._owner.encode())])
-        await self._load(claim)
+        await self._load(await self._append([NewRecord(key=CLAIM_KEY, value=self._owner.encode())]))
+
+    async def confirm(self) -> None:
+        """Write something that is no row. Returns when the cluster has taken it, so the partition was still this
+        gateway's. Raises as `commit` does."""
+        await self.commit([NewRecord(key=CONFIRM_KEY, value=b"")])
 
     async def _new_epoch(self) -> tuple[int, int]:
         node = await self._link.transaction_coordinator(self._transactional_id)
@@ -149,9 +153,7 @@ class StatePartition:
             except LogbrokerError as error:
                 self._lose(error, joined)
                 return
-            for record in records:
-                assert record.key is not None
-                self.rows.put(record.key, record.value)
+            self.rows.commit(records)
             for commit in joined:
                 _tell(commit, None)
 

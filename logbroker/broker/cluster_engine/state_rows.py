@@ -22,7 +22,9 @@ from logbroker.record.header import BatchHeader
 MAX_SCOPE_BYTES: Final = 255
 MAX_KEY_BYTES: Final = 255
 CLAIM_KEY: Final = b"\x00claim"
-"""No row has this key: a scope has a name."""
+CONFIRM_KEY: Final = b"\x00confirm"
+"""The key under which an owner writes again and again, to hear whether it still is the owner. No row has these keys: a
+scope has a name."""
 
 
 def scope_prefix(scope: str) -> bytes:
@@ -67,16 +69,23 @@ class StateRows:
         writer = header.producer_id, header.producer_epoch
         if records and records[0].key == CLAIM_KEY:
             self._claimant = writer
-            return
         if self._claimant not in (None, writer):
             return
         for record in records:
             key = record.key
+            if key in (CLAIM_KEY, CONFIRM_KEY):
+                continue
             if not key or len(key) < 2 + key[0]:
                 raise CorruptLogError(f"the record at offset {record.offset} of the state topic has no key of a row")
-            self.put(key, record.value)
+            self._put(key, record.value)
 
-    def put(self, record_key: bytes, value: bytes | None) -> None:
+    def commit(self, records: Sequence[NewRecord]) -> None:
+        """Take in the records of commits of one's own."""
+        for record in records:
+            if record.key and record.key != CONFIRM_KEY:
+                self._put(record.key, record.value)
+
+    def _put(self, record_key: bytes, value: bytes | None) -> None:
         """Set a row, or remove it if `value` is None."""
         length = 1 + record_key[0]
         prefix, key = record_key[:length], record_key[length:]

@@ -7,7 +7,9 @@ record of each key is the state, and the cluster drops the others by itself.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Final
 
 from logbroker.broker.cluster_engine.codes import TOPIC_ALREADY_EXISTS
@@ -27,6 +29,43 @@ from logbroker.record.partitioner import murmur2
 STATE_TOPIC: Final = "__logbroker_state"
 STATE_PARTITIONS: Final = 50
 CREATE_TIMEOUT_MS: Final = 10_000
+CONFIRM_SECONDS: Final = 0.5
+LEASE_SECONDS: Final = 2.0
+UNDER_WAY_SECONDS: Final = 3.0
+"""The time after which an append that was sent has arrived, or never will. A network may break this: no time is long
+enough for a connection that stands still and goes on later."""
+
+
+class Ownership:
+    """How sure this gateway is that no other one has taken over.
+
+    An owner writes to its state every CONFIRM_SECONDS. It appends to topics only if it began such a write less than
+    LEASE_SECONDS ago that succeeded, because topics themselves know no owner. Who takes over waits until that time and
+    that of the requests under way is over, before it changes what an append of the earlier owner could break.
+    """
+
+    def __init__(self) -> None:
+        self._confirmed_at = -math.inf
+        self.lost: LogbrokerError | None = None
+        """The error after which this gateway appends nothing any more; None: there was none."""
+        self.alone_from = math.inf
+        """Time from which no append of an earlier owner can arrive any more (monotonic seconds)."""
+
+    def taken(self) -> None:
+        """Note that this gateway has claimed the state."""
+        self._confirmed_at = monotonic()
+        self.alone_from = self._confirmed_at + LEASE_SECONDS + UNDER_WAY_SECONDS
+
+    def confirmed(self, begun_at: float) -> None:
+        """Note that a write that began at a time has succeeded."""
+        self._confirmed_at = max(self._confirmed_at, begun_at)
+
+    def check(self) -> None:
+        """Raise the error after which nothing may be appended, or PassingError if that is not known now."""
+        if self.lost is not None:
+            raise self.lost.anew()
+        if monotonic() - self._confirmed_at >= LEASE_SECONDS:
+            raise PassingError("it is not known whether another gateway has taken over")
 
 
 class ClusterStateStore:
@@ -38,6 +77,7 @@ class ClusterStateStore:
         self._owner = owner
         self._on_lost = on_lost
         self._partitions: list[StatePartition] = []
+        self.ownership = Ownership()
 
     async def open(self) -> None:
         """Create the topic if it does not exist, and take over all its partitions.
@@ -46,9 +86,26 @@ class ClusterStateStore:
         """
         count = await self._link.persist(self._partition_count, seconds=OPEN_SECONDS)
         self._partitions = [
-            StatePartition(self._link, STATE_TOPIC, number, self._owner, self._on_lost) for number in range(count)
+            StatePartition(self._link, STATE_TOPIC, number, self._owner, self._lost) for number in range(count)
         ]
         await asyncio.gather(*(partition.open() for partition in self._partitions))
+        self.ownership.taken()
+
+    def _lost(self, error: LogbrokerError) -> None:
+        if self.ownership.lost is None:
+            self.ownership.lost = error
+            self._on_lost(error)
+
+    async def run(self) -> None:
+        """Confirm the ownership, on and on. Who takes over claims all partitions, so one tells."""
+        while self.ownership.lost is None:
+            begun_at = monotonic()
+            try:
+                await self._partitions[0].confirm()
+                self.ownership.confirmed(begun_at)
+            except LogbrokerError:
+                return  # `_lost` was called.
+            await asyncio.sleep(CONFIRM_SECONDS)
 
     async def close(self) -> None:
         """Wait for the commits under way."""
