@@ -9,6 +9,7 @@ import signal
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 import confluent_kafka
@@ -232,6 +233,47 @@ async def test_transactions_of_kafka_clients_are_read_once_they_are_committed(
     await asyncio.to_thread(write)
     expected = [b"%d" % number for number in range(20) if number % 3]
     assert (await read_all(served.address, "log", len(expected)))[None] == expected
+
+
+async def test_an_open_transaction_holds_up_its_own_partition_alone(
+    cluster: KafkaCluster, served: BrokerProcess
+) -> None:
+    async with Admin(served.address) as admin, QueueAdmin(served.address) as queues:
+        await admin.create_topic("log", 3)
+        await queues.create_queue("work", "log")
+    kafka = confluent_kafka.Producer({"bootstrap.servers": cluster.addresses, "transactional.id": "writer"})
+
+    def begin() -> None:
+        kafka.init_transactions()
+        kafka.begin_transaction()
+        kafka.produce("log", b"open", partition=0)
+        kafka.flush()
+
+    await asyncio.to_thread(begin)
+    worked: list[bytes | None] = []
+    async with asyncio.timeout(SECONDS), Worker(served.address, "work") as worker:
+
+        async def send() -> None:
+            async with Producer(served.address) as producer:
+                for number in range(60):
+                    await producer.send("log", b"%d" % number, partition=number % 3)
+                await producer.flush()
+
+        async def work(count: int) -> None:
+            async for delivery in worker:
+                worked.append(delivery.value)
+                await delivery.ack()
+                if len(worked) == count:
+                    return
+
+        await send()
+        begun = monotonic()
+        await work(40)
+        assert monotonic() - begun < 10
+        assert set(worked) == {b"%d" % number for number in range(60) if number % 3}
+        await asyncio.to_thread(kafka.commit_transaction)
+        await work(61)
+    assert Counter(worked) == Counter([b"open", *(b"%d" % number for number in range(60))])
 
 
 async def test_topics_that_others_make_grow_and_delete_are_noticed(

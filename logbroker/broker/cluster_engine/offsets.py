@@ -34,6 +34,7 @@ LATEST_TIME: Final = -3
 """Kafka's special times: the log start, the last stable offset, and the record with the largest timestamp."""
 SWEEP_SECONDS: Final = 1.0
 LOOK_UP_SECONDS: Final = 15.0
+_UNCOMMITTED: Final = 0
 _COMMITTED: Final = 1
 _TIMEOUT_MS: Final = 10_000
 _ANY_REPLICA: Final = -1
@@ -67,14 +68,18 @@ class Offsets:
     async def sweep(self, partitions: Iterable[RemotePartition]) -> None:
         """Read where the partitions begin and end. Raises PassingError if some were not answered."""
         wanted = list(partitions)
-        # The ends come first: a beginning that was read later is never beyond an end.
-        ends = await list_offsets(self._link, dict.fromkeys(wanted, LATEST))
+        # The start comes last, so it may be beyond an end, but no end is taken for later than it is.
+        stable = await list_offsets(self._link, dict.fromkeys(wanted, LATEST))
+        ends = await list_offsets(self._link, dict.fromkeys(wanted, LATEST), isolation_level=_UNCOMMITTED)
         starts = await list_offsets(self._link, dict.fromkeys(wanted, EARLIEST))
         for partition in wanted:
-            end, start = ends.get(partition), starts.get(partition)
-            if end is None or start is None or end.error_code != NONE or start.error_code != NONE:
+            found = stable.get(partition), ends.get(partition), starts.get(partition)
+            if any(each is None or each.error_code != NONE for each in found):
                 raise PassingError(f"the offsets of {partition.name} are not known")
-            self.heard(partition, start.offset, end.offset)
+            # What was appended between the two requests for the ends is no open transaction.
+            if partition.has_open_transaction and stable[partition].offset == ends[partition].offset:
+                partition.has_open_transaction = False
+            self.heard(partition, starts[partition].offset, stable[partition].offset)
 
     async def find(self, partition: RemotePartition, timestamp_ms: int) -> FoundOffset:
         """Find the first record at or after a time, or at a special time."""
@@ -91,7 +96,7 @@ class Offsets:
 
 
 async def list_offsets(
-    link: ClusterLink, wanted: Mapping[RemotePartition, int]
+    link: ClusterLink, wanted: Mapping[RemotePartition, int], *, isolation_level: int = _COMMITTED
 ) -> dict[RemotePartition, ListOffsetsResponsePartition]:
     """Return the offsets at these times. Partitions that have no leader, or whose node does not answer, are left
     out."""
@@ -102,13 +107,16 @@ async def list_offsets(
         except PassingError:
             continue
     answers = await asyncio.gather(
-        *(_list_at(link, node, {each: wanted[each] for each in led}) for node, led in by_leader.items())
+        *(
+            _list_at(link, node, {each: wanted[each] for each in led}, isolation_level)
+            for node, led in by_leader.items()
+        )
     )
     return {partition: found for answer in answers for partition, found in answer.items()}
 
 
 async def _list_at(
-    link: ClusterLink, node: int, wanted: Mapping[RemotePartition, int]
+    link: ClusterLink, node: int, wanted: Mapping[RemotePartition, int], isolation_level: int
 ) -> dict[RemotePartition, ListOffsetsResponsePartition]:
     topics: dict[str, list[ListOffsetsRequestPartition]] = {}
     for partition, timestamp_ms in wanted.items():
@@ -117,7 +125,7 @@ async def _list_at(
         )
     request = ListOffsetsRequest(
         replica_id=_ANY_REPLICA,
-        isolation_level=_COMMITTED,
+        isolation_level=isolation_level,
         topics=[ListOffsetsRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
     )
     try:

@@ -116,7 +116,7 @@ class BatchReader:
             )
         if answer.error_code != NONE:
             return refusal(answer.error_code, f"a read of {partition.name}")
-        partition.heard(answer.log_start_offset, answer.last_stable_offset)
+        partition.heard_stable(answer.log_start_offset, answer.last_stable_offset, answer.high_watermark)
         data = bytes(answer.records or b"")
         if not data and offset < partition.high_watermark:
             # A new leader does not know yet how far the others are, or the answer had no room.
@@ -136,7 +136,7 @@ class BatchReader:
         return ReadResult(
             batches,
             next_offset,
-            partition.high_watermark,
+            max(partition.high_watermark, next_offset),
             partition.log_start_offset,
             partition.leader_epoch,
             gaps_below=next_offset,
@@ -291,7 +291,7 @@ class Follower:
                     return
             for partition, data in found.items():
                 if data.error_code == NONE:
-                    partition.heard(data.log_start_offset, data.last_stable_offset)
+                    partition.heard_stable(data.log_start_offset, data.last_stable_offset, data.high_watermark)
 
     def _watched_at(self, node: int) -> dict[RemotePartition, tuple[int, int]]:
         wishes: dict[RemotePartition, tuple[int, int]] = {}

@@ -36,7 +36,7 @@ class _Pending(msgspec.Struct, gc=False, eq=False):
 
 
 class RemotePartition:
-    """One partition. Its offsets are as of the last answer that named them, and never go back."""
+    """One partition. Its offsets are as of the last answer that named them."""
 
     def __init__(
         self, link: ClusterLink, check_owner: Callable[[], None], topic: str, topic_id: TopicId, number: int
@@ -47,6 +47,9 @@ class RemotePartition:
         self.listeners: set[PartitionWatcher] = set()
         self.log_start_offset = 0
         self.high_watermark = 0
+        self.has_open_transaction = False
+        """Whether a transaction of a Kafka client was open when a leader last said: records behind its first one cannot
+        be read yet."""
         self.closed = False
         self.batch_bytes = 0
         """Size of the largest batch that did not fit into a read so far."""
@@ -86,6 +89,14 @@ class RemotePartition:
             self.high_watermark = high_watermark
             self.notify_listeners()
         return rose
+
+    def heard_stable(self, log_start_offset: int, last_stable_offset: int, high_watermark: int) -> bool:
+        """Take in offsets of a leader that names both ends. Return whether the log start offset has risen."""
+        self.has_open_transaction = last_stable_offset < high_watermark
+        if self.has_open_transaction and last_stable_offset < self.high_watermark:
+            # An append of this gateway was counted as readable, but a transaction had begun before it.
+            self.high_watermark = max(last_stable_offset, self.log_start_offset)
+        return self.heard(log_start_offset, last_stable_offset)
 
     def notify_listeners(self) -> None:
         for listener in list(self.listeners):
@@ -133,7 +144,8 @@ class RemotePartition:
             raise PassingError(f"an append to {self.name} was answered with error {found.error_code}")
         if found.error_code != NONE:
             raise refusal(found.error_code, f"an append to {self.name}", found.error_message)
-        self.heard(found.log_start_offset, found.base_offset + pending.header.record_count)
+        end = -1 if self.has_open_transaction else found.base_offset + pending.header.record_count
+        self.heard(found.log_start_offset, end)
         return Appended(
             found.base_offset, found.log_append_time_ms, self.log_start_offset, self.leader_epoch, duplicate=False
         )
