@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -96,3 +97,87 @@ def test_check_tells_refused_writes_from_little_room(served: Served, share: floa
     setting = (MIN_FREE, f"MIN_FREE_DISK_BYTES = {int(share * disk.f_bavail * disk.f_frsize)}")
     (told,) = check(*served, changes=(setting,))
     assert re.fullmatch(wanted, told)
+
+
+class Backup(NamedTuple):
+    ended: subprocess.CompletedProcess[str]
+    made: Path
+    """The directory of the backup, or of the attempt."""
+    copies: int
+    """The number of times that the records were copied."""
+
+
+def back_up(data_dir: Path, folder: Path, *, before_verify: str = "", address: str = "127.0.0.1:1") -> Backup:
+    """Run backup.sh; `before_verify` is a command that runs before each verification, with its arguments."""
+    programs, target, count = folder / "bin", folder / "backups", folder / "copies"
+    programs.mkdir()
+    target.mkdir()
+    count.touch()
+    script = f'#!/bin/sh\ncase "$1 $2" in "segment verify") {before_verify or ":"} ;; esac\n'
+    (programs / "logbroker").write_text(f'{script}exec {sys.executable} -m logbroker "$@"\n', encoding="utf-8")
+    # A copy is one call of cp: no queue group has copies of records, which a second call would copy.
+    (programs / "cp").write_text(f'#!/bin/sh\necho >> {count}\nexec /bin/cp "$@"\n', encoding="utf-8")
+    for each in programs.iterdir():
+        each.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "LOGBROKER_BROKER": address,
+        "PYTHONPATH": str(ROOT),
+    }
+    ended = subprocess.run(
+        ["sh", "-c", program("backup.sh"), "backup.sh", str(data_dir), str(target)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+    )
+    (made,) = target.iterdir()
+    return Backup(ended, made, count.read_text(encoding="utf-8").count("\n"))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of a stopped broker, with some records."""
+    data_dir = tmp_path_factory.mktemp("written") / "data"
+    with (
+        logbroker.embedded(data_dir) as broker,
+        Admin(broker.address) as admin,
+        Producer(broker.address) as producer,
+    ):
+        admin.create_topic("orders", 1)
+        for _ in range(3):
+            producer.send("orders", b"order").result()
+    return data_dir
+
+
+@pytest.fixture
+def stopped(written: Path, tmp_path: Path) -> Path:
+    """A copy of the directory for one test."""
+    return Path(shutil.copytree(written, tmp_path / "data"))
+
+
+@pytest.mark.prove
+def test_a_backup_opens_the_records_to_nobody_else(stopped: Path, tmp_path: Path) -> None:
+    backup = back_up(stopped, tmp_path)
+    assert backup.ended.returncode == 0
+    assert oct((backup.made / "records").stat().st_mode & 0o777) == "0o700"
+
+
+@pytest.mark.prove
+def test_a_backup_of_a_damaged_log_gives_up_after_one_copy(stopped: Path, tmp_path: Path) -> None:
+    with (stopped / "orders-0" / f"{0:020d}.log").open("r+b") as file:
+        file.seek(30)
+        file.write(b"damage")
+    backup = back_up(stopped, tmp_path)
+    assert (backup.ended.returncode, backup.copies, backup.made.suffix) == (1, 1, ".part")
+    assert f"{stopped}/orders-0" in backup.ended.stderr
+
+
+@pytest.mark.prove
+def test_a_backup_copies_again_what_was_copied_by_half(stopped: Path, tmp_path: Path) -> None:
+    torn = tmp_path / "torn"
+    cut = f'[ -e {torn} ] || {{ touch {torn}; truncate -s -10 "$3/orders-0/{0:020d}.log"; }}'
+    backup = back_up(stopped, tmp_path, before_verify=cut)
+    assert torn.exists()
+    assert (backup.ended.returncode, backup.copies) == (0, 2)
