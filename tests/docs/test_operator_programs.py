@@ -30,13 +30,18 @@ def program(name: str) -> str:
     return found[2]
 
 
-def check(address: str, data_dir: Path, *options: str, changes: tuple[tuple[str, str], ...] = ()) -> list[str]:
-    """Return the lines of check.py."""
-    text = program("check.py")
+def changed(name: str, *changes: tuple[str, str]) -> str:
+    """Return a program with other text in some places."""
+    text = program(name)
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
-    command = [sys.executable, "-c", text, address, str(data_dir), *options]
+    return text
+
+
+def check(address: str, data_dir: Path, *options: str, changes: tuple[tuple[str, str], ...] = ()) -> list[str]:
+    """Return the lines of check.py."""
+    command = [sys.executable, "-c", changed("check.py", *changes), address, str(data_dir), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS).stdout.splitlines()
 
 
@@ -97,6 +102,18 @@ def test_check_tells_refused_writes_from_little_room(served: Served, share: floa
     setting = (MIN_FREE, f"MIN_FREE_DISK_BYTES = {int(share * disk.f_bavail * disk.f_frsize)}")
     (told,) = check(*served, changes=(setting,))
     assert re.fullmatch(wanted, told)
+
+
+def test_metrics_of_other_groups_are_written_if_the_letters_of_one_cannot_be_counted(
+    served: Served, tmp_path: Path
+) -> None:
+    call = "queues.redrive(group, dry_run=True)"
+    text = changed("metrics.py", (call, call.replace("group", '"gone"')))
+    file = tmp_path / "logbroker.prom"
+    subprocess.run([sys.executable, "-c", text, *map(str, served), str(file)], check=True, timeout=TIMEOUT_SECONDS)
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert 'logbroker_queue_open_letters{group="billing"} NaN' in lines
+    assert 'logbroker_group_lag{group="reports"} 3' in lines
 
 
 class Backup(NamedTuple):
