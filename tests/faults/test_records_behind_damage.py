@@ -167,7 +167,12 @@ def test_retention_waits_at_damage_that_nobody_has_found(tmp_path: Path, byte: i
         _produce(served.address, range(OLD + NEW))
         with Worker(served.address, GROUP) as worker, ThreadPoolExecutor() as threads:
             working = threads.submit(worker.run, work)
-            until(lambda: (queues.describe_queue(GROUP).counts.open, queues.describe_queue(GROUP).counts.parked_lanes) == (20, 1))
+            until(
+                lambda: (
+                    (queues.describe_queue(GROUP).counts.open, queues.describe_queue(GROUP).counts.parked_lanes)
+                    == (20, 1)
+                )
+            )
             worker.stop()
             working.result()
         logs = sorted((data_dir / f"{TOPIC}-0").glob("*.log"))

@@ -10,6 +10,7 @@ no place in the order.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from time import monotonic
@@ -70,6 +71,8 @@ from logbroker.types import INTERNAL_PREFIX, TopicId
 _log = logging.getLogger(__name__)
 
 REFRESH_SECONDS: Final = 2.0
+CONFIG_TURNS: Final = 5
+"""The configs are read with every so many refreshes."""
 CHANGE_SECONDS: Final = 30.0
 _TIMEOUT_MS: Final = 15_000
 _SCOPE: Final = "topics"
@@ -147,14 +150,18 @@ class ClusterTopics:
     # --- what the cluster says ---------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Read the topics anew, on and on."""
-        while True:
+        """Read the topics anew, on and on, and from time to time their configs."""
+        for turn in itertools.count(1):
             await asyncio.sleep(REFRESH_SECONDS)
             try:
                 await self.refresh()
                 self.on_refreshed()
+                if turn % CONFIG_TURNS == 0:
+                    await self._read_configs()
             except (PassingError, LogbrokerError) as error:
                 _log.warning("the topics of the cluster cannot be read: %s", error)
+            except Exception:
+                _log.exception("a change of the cluster's topics was not taken in; it is tried again")
 
     async def refresh(self) -> None:
         """Take in the topics as the cluster has them now. Raises PassingError or LogbrokerError."""
@@ -181,6 +188,26 @@ class ClusterTopics:
                 )
                 await self._grown(known, count)
 
+    async def _read_configs(self) -> None:
+        """Take in configs that were changed by other tools."""
+        async with self._lock:
+            topics = [
+                found for topic in self._catalog.all() if (found := self._link.topics.get(topic.name)) is not None
+            ]
+            configs = await self._configs(topics) if topics else {}
+            for found in topics:
+                known = self._catalog.by_id(found.id)
+                if found.name not in configs:
+                    continue
+                own = {name: text for name, text in known.overrides.items() if name in _OWN}
+                topic = msgspec.structs.replace(
+                    known,
+                    config=self._effective(found.name, configs[found.name], own),
+                    overrides=_overrides(configs[found.name]) | own,
+                )
+                if topic != known:
+                    self._catalog.put(topic)
+
     async def _add(
         self, found: ClusterTopic, configs: Mapping[str, tuple[str, bool]], rows: Mapping[bytes, bytes]
     ) -> None:
@@ -197,7 +224,7 @@ class ClusterTopics:
             id=found.id,
             partitions=stored.generations[-1].partitions,
             config=self._effective(found.name, configs, stored.own_configs),
-            overrides={name: text for name, (text, is_own) in configs.items() if is_own} | stored.own_configs,
+            overrides=_overrides(configs) | stored.own_configs,
             generations=tuple(stored.generations),
             created_at_ms=stored.created_at_ms,
         )
@@ -206,12 +233,15 @@ class ClusterTopics:
         await self._open(topic, range(topic.partitions))
         self._catalog.put(topic)
 
-    async def _open(self, topic: Topic, numbers: Sequence[int]) -> None:
-        """Make partitions of a topic, with their offsets."""
+    async def _open(self, topic: Topic, numbers: Sequence[int], *, waits: bool = False) -> None:
+        """Make partitions of a topic, with their offsets. One without a leader is offline; with `waits`, PassingError
+        is raised instead."""
         opened = [
             RemotePartition(self._link, self._ownership.check, topic.name, topic.id, number) for number in numbers
         ]
         await self.offsets.sweep(opened)
+        if waits and not all(each.is_known for each in opened):
+            raise PassingError(f"a partition of topic {topic.name} has no leader yet")
         self._partitions.setdefault(topic.id, []).extend(opened)
 
     def _forget(self, topic_id: TopicId) -> None:
@@ -297,7 +327,7 @@ class ClusterTopics:
         creatable = CreateTopicsRequestCreatableTopic(
             name=topic.name,
             num_partitions=topic.partitions,
-            replication_factor=min(len(self._link.nodes), 3),
+            replication_factor=self._link.replication_factor(),
             configs=[
                 CreateTopicsRequestCreatableTopicConfig(name=name, value=text)
                 for name, text in self._for_cluster(topic.overrides).items()
@@ -310,10 +340,7 @@ class ClusterTopics:
         return TopicId(found.topic_id)
 
     def _for_cluster(self, overrides: Mapping[str, str]) -> dict[str, str]:
-        configs = {name: text for name, text in overrides.items() if name not in _OWN}
-        if len(self._link.nodes) > 2:
-            configs.setdefault("min.insync.replicas", "2")
-        return configs
+        return self._link.safety_configs() | {name: text for name, text in overrides.items() if name not in _OWN}
 
     async def _appeared(self, topic: Topic) -> Topic:
         """Begin to serve a new topic, as soon as its partitions have leaders."""
@@ -321,7 +348,7 @@ class ClusterTopics:
         found = self._link.topics.get(topic.name)
         if found is None or found.id != topic.id or len(found.partitions) != topic.partitions:
             raise PassingError(f"topic {topic.name} is not there yet")
-        await self._open(topic, range(topic.partitions))
+        await self._open(topic, range(topic.partitions), waits=True)
         self._catalog.put(topic)
         return topic
 
@@ -441,7 +468,9 @@ class ClusterTopics:
             known = len(self._partitions[topic.id])
             topic = grown(topic, partitions, ends)
             await self._store(topic)
-            await self._link.persist(lambda: self._open(topic, range(known, partitions)), seconds=CHANGE_SECONDS)
+            await self._link.persist(
+                lambda: self._open(topic, range(known, partitions), waits=True), seconds=CHANGE_SECONDS
+            )
             self._catalog.put(topic)
         finally:
             self._growing.discard(topic.id)
@@ -452,9 +481,14 @@ class ClusterTopics:
     async def _ends(self, topic: Topic, partitions: int) -> list[int]:
         """Return the ends of the old partitions, once the cluster knows the new ones."""
         await self._link.refresh()
-        if len(self._link.topics[topic.name].partitions) < partitions:
+        found = self._link.topics.get(topic.name)
+        if found is None or found.id != topic.id:
+            raise unknown_topic_id(topic.id)
+        if len(found.partitions) < partitions:
             raise PassingError(f"topic {topic.name} has not grown yet")
         await self.offsets.sweep(self._partitions[topic.id])
+        if not all(each.is_known for each in self._partitions[topic.id]):
+            raise PassingError(f"a partition of topic {topic.name} has no leader")
         return [each.high_watermark for each in self._partitions[topic.id]]
 
     async def _to_the_end(self, change: Awaitable[Topic]) -> Topic:
@@ -478,6 +512,11 @@ class ClusterTopics:
     async def close(self) -> None:
         """Wait for the change under way, and let no other begin."""
         await self._lock.acquire()
+
+
+def _overrides(configs: Mapping[str, tuple[str, bool]]) -> dict[str, str]:
+    """Return the values that a topic sets itself."""
+    return {name: text for name, (text, is_own) in configs.items() if is_own}
 
 
 def _planned(name: str) -> bytes:

@@ -33,6 +33,7 @@ _ANY_SECONDS: Final = 3.0
 """The time that a node has if another one can answer instead."""
 _PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 1.0
+_MAX_REPLICAS: Final = 3
 _TRANSACTION: Final = 1
 """The kind of coordinator that keeps transactional ids."""
 _OF_ONE_KEY: Final = 3
@@ -126,6 +127,8 @@ class ClusterLink:
         self.controller = -1
         self.nodes: tuple[int, ...] = ()
         """Ids of the nodes that are up."""
+        self._known_nodes: frozenset[int] = frozenset()
+        """Ids of the nodes that are up or have replicas of a topic."""
         self._client: AIOKafkaClient | None = None
         self._turns = itertools.count()
         self._refreshing: asyncio.Task[None] | None = None
@@ -206,6 +209,8 @@ class ClusterLink:
             await self._client.force_metadata_update()
         self.controller = answer.controller_id
         self.nodes = tuple(broker.node_id for broker in answer.brokers)
+        with_replicas = (node for topic in answer.topics for part in topic.partitions for node in part.replica_nodes)
+        self._known_nodes = frozenset((*self.nodes, *with_replicas))
         self.topics = {
             topic.name: ClusterTopic(
                 topic.name,
@@ -218,6 +223,15 @@ class ClusterLink:
             for topic in answer.topics
             if topic.error_code == NONE
         }
+
+    def replication_factor(self) -> int:
+        """Return the number of replicas of a new topic: three, or one for each node of a smaller cluster, whether the
+        node is up or not."""
+        return min(len(self._known_nodes), _MAX_REPLICAS)
+
+    def safety_configs(self) -> dict[str, str]:
+        """Return the configs by which a record of a new topic survives the loss of a node."""
+        return {"min.insync.replicas": "2"} if self.replication_factor() == _MAX_REPLICAS else {}
 
     def leader(self, topic: str, partition: int) -> ClusterPartition:
         """Return the leader of a partition. Raises PassingError if it has none, or is not known."""

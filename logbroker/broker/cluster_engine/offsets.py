@@ -66,20 +66,21 @@ class Offsets:
                 _log.debug("the offsets of the cluster cannot be read: %s", error)
 
     async def sweep(self, partitions: Iterable[RemotePartition]) -> None:
-        """Read where the partitions begin and end. Raises PassingError if some were not answered."""
+        """Read where the partitions begin and end. Those without a leader stay as they are."""
         wanted = list(partitions)
         # The start comes last, so it may be beyond an end, but no end is taken for later than it is.
         stable = await list_offsets(self._link, dict.fromkeys(wanted, LATEST))
         ends = await list_offsets(self._link, dict.fromkeys(wanted, LATEST), isolation_level=_UNCOMMITTED)
         starts = await list_offsets(self._link, dict.fromkeys(wanted, EARLIEST))
         for partition in wanted:
-            found = stable.get(partition), ends.get(partition), starts.get(partition)
-            if any(each is None or each.error_code != NONE for each in found):
-                raise PassingError(f"the offsets of {partition.name} are not known")
+            found = [each for each in (stable.get(partition), ends.get(partition), starts.get(partition)) if each]
+            if len(found) < 3 or any(each.error_code != NONE for each in found):
+                continue
+            stable_offset, end, start = (each.offset for each in found)
             # What was appended between the two requests for the ends is no open transaction.
-            if partition.has_open_transaction and stable[partition].offset == ends[partition].offset:
+            if partition.has_open_transaction and stable_offset == end:
                 partition.has_open_transaction = False
-            self.heard(partition, starts[partition].offset, stable[partition].offset)
+            self.heard(partition, start, stable_offset)
 
     async def find(self, partition: RemotePartition, timestamp_ms: int) -> FoundOffset:
         """Find the first record at or after a time, or at a special time."""

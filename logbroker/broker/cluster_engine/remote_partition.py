@@ -15,7 +15,7 @@ from logbroker.broker.cluster_engine.codes import NONE, PASSING, UNKNOWN_TOPIC_O
 from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
 from logbroker.broker.cluster_engine.refusals import refusal
 from logbroker.engine import Appended, Buffer, PartitionFacts
-from logbroker.errors import LogbrokerError
+from logbroker.errors import LogbrokerError, PartitionOfflineError
 from logbroker.record.header import BatchHeader
 from logbroker.types import PartitionKey, TopicId
 
@@ -47,6 +47,8 @@ class RemotePartition:
         self.listeners: set[PartitionWatcher] = set()
         self.log_start_offset = 0
         self.high_watermark = 0
+        self.is_known = False
+        """Whether a leader has named the offsets since the gateway was started."""
         self.has_open_transaction = False
         """Whether a transaction of a Kafka client was open when a leader last said: records behind its first one cannot
         be read yet."""
@@ -72,6 +74,11 @@ class RemotePartition:
             return 0
 
     def facts(self) -> PartitionFacts:
+        """See `LogEngine.partition_facts`. Raises PartitionOfflineError."""
+        if not self.is_known:
+            raise PartitionOfflineError(
+                f"{self.name} is offline: none of its nodes in the cluster is up; start them, then the gateway again"
+            )
         return PartitionFacts(
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
@@ -83,6 +90,7 @@ class RemotePartition:
 
     def heard(self, log_start_offset: int, high_watermark: int) -> bool:
         """Take in offsets that an answer names; -1: it does not say. Return whether the log start offset has risen."""
+        self.is_known = True
         rose = log_start_offset > self.log_start_offset
         self.log_start_offset = max(self.log_start_offset, log_start_offset)
         if high_watermark > self.high_watermark:

@@ -9,9 +9,10 @@ lies before it in the log, so the new owner reads it: it loads the partition up 
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic
 from typing import Final
 
 import msgspec
@@ -26,10 +27,11 @@ from logbroker.kafka_wire.messages.fetch import FetchResponsePartitionData
 from logbroker.kafka_wire.messages.init_producer_id import InitProducerIdRequest
 from logbroker.record.codec import NewRecord, check_crc, encode_to_fit, split_batches, with_producer
 
-_log = logging.getLogger(__name__)
-
 OPEN_SECONDS: Final = 60.0
 """The time that a claim and the load after it may take while the cluster is not ready."""
+RENEW_SECONDS: Final = 86_400.0
+"""The time after which an owner takes the next epoch. A cluster forgets a transactional id that nobody has asked about
+for 7 days (transactional.id.expiration.ms), and with it who is to be refused."""
 COMMIT_SECONDS: Final = 60.0
 """The time for which a commit is repeated while the cluster does not take it."""
 MAX_COMMIT_BYTES: Final = 8 * 1024 * 1024
@@ -57,10 +59,17 @@ class StatePartition:
     """One partition of the state topic. `open` takes it over; `commit` then writes to it."""
 
     def __init__(
-        self, link: ClusterLink, topic: str, number: int, owner: str, on_lost: Callable[[LogbrokerError], None]
+        self,
+        link: ClusterLink,
+        topic: str,
+        number: int,
+        owner: str,
+        on_lost: Callable[[LogbrokerError], None],
+        check_owner: Callable[[], None] = lambda: None,
     ) -> None:
         """`owner` is what the claim says about this gateway. `on_lost` is called once, when the partition turns out to
-        be another gateway's, or cannot be written any more."""
+        be another gateway's, or cannot be written any more. `check_owner` raises an error if this gateway may not write
+        now."""
         self.number = number
         self.rows = StateRows()
         """The rows of all commits that were answered."""
@@ -68,9 +77,12 @@ class StatePartition:
         self._topic = topic
         self._owner = owner
         self._on_lost = on_lost
+        self._check_owner = check_owner
         self._transactional_id = f"{topic}-{number}"
         self._producer_id = self._epoch = -1
         self._sequence = 0
+        self._renew_at = math.inf
+        """When the next epoch is due (monotonic seconds)."""
         self._waiting: list[_Commit] = []
         self._writing: asyncio.Task[None] | None = None
         self.lost: LogbrokerError | None = None
@@ -81,8 +93,14 @@ class StatePartition:
 
         Raises StaleOwnerError if another gateway claims it meanwhile, BrokerUnavailableError or CorruptLogError.
         """
+        await self._load(await self._claim())
+
+    async def _claim(self) -> int:
+        """Write a claim in the next epoch, and return its offset."""
         self._producer_id, self._epoch = await self._link.persist(self._new_epoch, seconds=OPEN_SECONDS)
-        await self._load(await self._append([NewRecord(key=CLAIM_KEY, value=self._owner.encode())]))
+        self._sequence = 0
+        self._renew_at = monotonic() + RENEW_SECONDS
+        return await self._append([NewRecord(key=CLAIM_KEY, value=self._owner.encode())])
 
     async def confirm(self) -> None:
         """Write something that is no row. Returns when the cluster has taken it, so the partition was still this
@@ -91,10 +109,16 @@ class StatePartition:
 
     async def _new_epoch(self) -> tuple[int, int]:
         node = await self._link.transaction_coordinator(self._transactional_id)
+        # With the id and the epoch of the owner, only the owner gets the next epoch.
         request = InitProducerIdRequest(
-            transactional_id=self._transactional_id, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS
+            transactional_id=self._transactional_id,
+            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
         )
         answer = await self._link.ask(node, INIT_PRODUCER_ID, request)
+        if answer.error_code in FENCED:
+            raise self._taken_over()
         check(answer.error_code, "InitProducerId")
         return answer.producer_id, answer.producer_epoch
 
@@ -149,6 +173,8 @@ class StatePartition:
             joined = self._next()
             records = [record for commit in joined for record in commit.records]
             try:
+                if monotonic() >= self._renew_at:
+                    await self._claim()
                 await self._append(records)
             except LogbrokerError as error:
                 self._lose(error, joined)
@@ -171,17 +197,21 @@ class StatePartition:
         batch = with_producer(plain, self._producer_id, self._epoch, self._sequence)
 
         async def attempt() -> int:
+            self._check_owner()
             answer = await requests.append(self._link, self._topic, self.number, batch)
             if answer.error_code in FENCED:
-                raise StaleOwnerError(
-                    f"another gateway has taken over {self._topic}-{self.number}: this one serves its groups no more"
-                )
+                raise self._taken_over()
             check(answer.error_code, f"a commit to {self._topic}-{self.number}")
             return int(answer.base_offset)
 
         offset = await self._link.persist(attempt, seconds=COMMIT_SECONDS)
         self._sequence = (self._sequence + len(records)) & _MAX_SEQUENCE
         return offset
+
+    def _taken_over(self) -> StaleOwnerError:
+        return StaleOwnerError(
+            f"another gateway has taken over {self._topic}-{self.number}: this one serves its groups no more"
+        )
 
     def _lose(self, error: LogbrokerError, commits: Sequence[_Commit]) -> None:
         self.lost = error

@@ -29,6 +29,8 @@ from logbroker.record.partitioner import murmur2
 STATE_TOPIC: Final = "__logbroker_state"
 STATE_PARTITIONS: Final = 50
 CREATE_TIMEOUT_MS: Final = 10_000
+CONFIRMED_BY: Final = 0
+"""The partition by which the owner confirms that it still is the owner. Who takes over claims all of them."""
 CONFIRM_SECONDS: Final = 0.5
 LEASE_SECONDS: Final = 2.0
 UNDER_WAY_SECONDS: Final = 3.0
@@ -50,6 +52,11 @@ class Ownership:
         """The error after which this gateway appends nothing any more; None: there was none."""
         self.alone_from = math.inf
         """Time from which no append of an earlier owner can arrive any more (monotonic seconds)."""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether this gateway has claimed all of the state."""
+        return self.alone_from < math.inf
 
     def taken(self) -> None:
         """Note that this gateway has claimed the state."""
@@ -86,10 +93,21 @@ class ClusterStateStore:
         """
         count = await self._link.persist(self._partition_count, seconds=OPEN_SECONDS)
         self._partitions = [
-            StatePartition(self._link, STATE_TOPIC, number, self._owner, self._lost) for number in range(count)
+            StatePartition(self._link, STATE_TOPIC, number, self._owner, self._lost, self._check_owner(number))
+            for number in range(count)
         ]
         await asyncio.gather(*(partition.open() for partition in self._partitions))
         self.ownership.taken()
+
+    def _check_owner(self, number: int) -> Callable[[], None]:
+        """Return the check before a write to a partition. The cluster refuses what an earlier owner writes, unless it
+        has forgotten a transactional id; so all depend on the partition by which the ownership is confirmed."""
+
+        def check_owner() -> None:
+            if number != CONFIRMED_BY and self.ownership.is_taken:
+                self.ownership.check()
+
+        return check_owner
 
     def _lost(self, error: LogbrokerError) -> None:
         if self.ownership.lost is None:
@@ -97,11 +115,11 @@ class ClusterStateStore:
             self._on_lost(error)
 
     async def run(self) -> None:
-        """Confirm the ownership, on and on. Who takes over claims all partitions, so one tells."""
+        """Confirm the ownership, on and on."""
         while self.ownership.lost is None:
             begun_at = monotonic()
             try:
-                await self._partitions[0].confirm()
+                await self._partitions[CONFIRMED_BY].confirm()
                 self.ownership.confirmed(begun_at)
             except LogbrokerError:
                 return  # `_lost` was called.
@@ -120,13 +138,11 @@ class ClusterStateStore:
 
     async def _create(self) -> None:
         configs = {"cleanup.policy": "compact", "max.message.bytes": str(MAX_COMMIT_BYTES)}
-        nodes = len(self._link.nodes)
-        if nodes > 2:
-            configs["min.insync.replicas"] = "2"
+        configs |= self._link.safety_configs()
         topic = CreateTopicsRequestCreatableTopic(
             name=STATE_TOPIC,
             num_partitions=STATE_PARTITIONS,
-            replication_factor=min(nodes, 3),
+            replication_factor=self._link.replication_factor(),
             configs=[CreateTopicsRequestCreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=CREATE_TIMEOUT_MS)
