@@ -386,13 +386,12 @@ class StalledRecords:
 
     async def read(self, partition: int, start: int, until: int) -> AsyncGenerator[ReadResult, None]:
         """Read a partition between two offsets; skip stretches in which all records are done. After each read, sleep as
-        long as it took, to leave half of the time to other work. Raises the error that prevents reading, and
-        CorruptLogError for a wrong CRC: damage must not be taken for a batch that its producer made badly."""
+        long as it took, to leave half of the time to other work. Raises the error that prevents reading."""
         loop = asyncio.get_running_loop()
         done = self._queue.done
         while (offset := offset_of(done.skip_full(record_id_of(partition, start)))) < until:
             begun_at = loop.time()
-            [result] = await self._log.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES, check_crc=True)])
+            [result] = await self._log.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES)])
             if isinstance(result, LogbrokerError):
                 raise result
             if result.next_offset <= offset:
