@@ -499,8 +499,8 @@ class _Comparison:
         sizes: Mapping[int, int],
         known_epochs: Sequence[EpochStart],
     ) -> str:
-        """Return where the log after the recovery point lacks records that a repair has accepted as lost since the
-        backup, "" if it lacks none.
+        """Return where the log after the recovery point lacks records that a repair, of which the backup does not know,
+        has accepted as lost; "" if it lacks none.
 
         The headers of all batches have to be read for this. A repair begins a leader epoch, so they are read only if
         the partition has one that the backup does not know.
@@ -531,8 +531,8 @@ class _Comparison:
             found = f"{EPOCHS_NAME}: leader epoch {epochs[-1].epoch} begins at {epochs[-1].start_offset}, but the log"
             found += f" ends at {end_offset}"
         return found and (
-            f"{found}. If `segment repair` has accepted that records are missing since the backup, let it do so again"
-            f" after the restore: logbroker segment repair {directory} --accept-gaps"
+            f"{found}. If `segment repair` has accepted that records are missing, let it do so again after the restore:"
+            f" logbroker segment repair {directory} --accept-gaps"
         )
 
     def _begin_anew(self, topic: Topic, number: int) -> None:
@@ -551,6 +551,9 @@ class _Comparison:
             self._store(topic, number, checkpoint)
             self._plan.unscanned_bytes += sum(sizes.values())
         self._check_place(topic, number, checkpoint)
+        fault = self._take_epochs(topic, number, checkpoint) or self._hole(topic, number, checkpoint, sizes, [])
+        if fault:
+            self._note_offline(topic, number, fault)
 
     def _check_place(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint) -> None:
         """Add a note if the next start refuses the partition because of its directory or its partition.metadata."""

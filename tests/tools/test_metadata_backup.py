@@ -59,8 +59,12 @@ def state_of(data_dir: Path) -> dict[tuple[str, bytes], bytes]:
 
 
 def _stored_row(data_dir: Path) -> bytes:
-    (row,) = [row for (table, _), row in state_of(data_dir).items() if table == "partitions"]
-    return row
+    reader = MetadataReader.open(data_dir / "meta")
+    try:
+        [(_, row)] = reader.scan("partitions")
+        return row
+    finally:
+        reader.close()
 
 
 def put(data_dir: Path, key: bytes, value: bytes) -> None:
@@ -652,14 +656,19 @@ def _lose_end(logs: list[Path]) -> None:
     logs[-1].unlink()
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["topic of the backup", "topic found by its files"])
 @pytest.mark.parametrize("lose", [_lose_batch, _lose_segment, _lose_end])
 def test_a_restore_names_the_partition_whose_lost_records_were_accepted_since_the_backup(
     stopped: StoppedPartition,
     made: Backup,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     lose: Callable[[list[Path]], None],
+    is_known: bool,
 ) -> None:
     """The backup does not know the gap, so the next start refuses it. Both say which repair accepts it again."""
+    if not is_known:
+        made = _backup_of_an_empty_store(tmp_path)
     before = len(stopped.logs())
     stopped.disk.open(stopped_cleanly=True)
     for number in range(40):
@@ -679,8 +688,8 @@ def test_a_restore_names_the_partition_whose_lost_records_were_accepted_since_th
         assert run([*command, "--json", "--dry-run" if dry_run else "--yes"]) == 0
         document = json.loads(capsys.readouterr().out)
         assert document["offline"] == ["flights-0"]
-        [note] = document["notes"]
-        assert "will be offline" in note
+        [note] = [note for note in document["notes"] if "will be offline" in note]
+        assert len(document["notes"]) == (1 if is_known else 2)
         assert note.endswith(f": logbroker {' '.join(repair)}")
     stopped.disk.stored = _stored_row(stopped.data_dir)
     with pytest.raises(CorruptLogError, match=rf"logbroker segment repair {re.escape(str(stopped.directory))}\W"):
@@ -689,6 +698,13 @@ def test_a_restore_names_the_partition_whose_lost_records_were_accepted_since_th
     stopped.disk.stored = _stored_row(stopped.data_dir)
     stopped.disk.open()
     assert _values_of(stopped) == readable
+
+
+def _backup_of_an_empty_store(tmp_path: Path) -> Backup:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    MetadataStore.open(empty / "meta", on_failure=print).close()
+    return back_up(empty, tmp_path / "empty.backup")[0]
 
 
 def _values_of(stopped: StoppedPartition) -> list[bytes | None]:
