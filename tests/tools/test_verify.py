@@ -17,7 +17,8 @@ from logbroker.embedded_broker import embedded
 from logbroker.record.header import HEADER_BYTES
 from logbroker.storage.data_dir import DataDir
 from logbroker.storage.files import read_regular
-from logbroker.storage.partition_checkpoint import PartitionCheckpoint, SegmentCheckpoint
+from logbroker.storage.metadata.metadata_store import MetadataStore
+from logbroker.storage.partition_checkpoint import BROKER, CLEAN_STOP, PartitionCheckpoint, SegmentCheckpoint
 from logbroker.storage.partition_files import Owner, encode_metadata
 from logbroker.storage.segment import Segment
 from logbroker.tools.segments.findings import PartitionReport, Severity
@@ -308,6 +309,53 @@ def test_an_index_cut_short_or_too_long_or_gone(stopped: StoppedPartition, suffi
     report = report_of(stopped.data_dir)
     assert report.sound
     assert [finding.path for finding in report.findings] == [str(path)]
+
+
+@pytest.mark.parametrize(
+    ("index", "with_store", "says", "advice"),
+    [
+        (1, True, "records are missing", ""),
+        (1, False, "records are missing", ""),
+        (-1, True, "records are missing", ""),
+        (-1, False, "records are missing, if the index is not damaged", "if no record is missing: "),
+    ],
+)
+def test_indexes_that_know_of_lost_records_say_so_in_one_line_each(
+    stopped: StoppedPartition, index: int, with_store: bool, says: str, advice: str
+) -> None:
+    """A rebuilt index brings no record back."""
+    log = stopped.logs()[index]
+    indexes = [log.with_suffix(suffix) for suffix in (".index", ".timeindex")]
+    highest = [struct.unpack(">i", path.read_bytes()[at:][:4])[0] for path, at in zip(indexes, (-8, -4), strict=True)]
+    log.write_bytes(log.read_bytes()[: batch_positions(log)[1]])
+    if not with_store:
+        shutil.rmtree(stopped.data_dir / "meta")
+    report = report_of(stopped.directory)
+    base_offset = int(log.stem)
+    end = f"but the log ends at offset {base_offset + RECORDS}: {says}"
+    for path, last in zip(indexes, highest, strict=True):
+        assert last > 2 * RECORDS
+        errors, notes = [], []
+        for finding in report.findings:
+            if finding.path == str(path):
+                (notes if finding.severity is Severity.NOTE else errors).append(finding.message)
+        assert errors == [f"it has records up to offset {base_offset + last}, {end}"]
+        assert [note.startswith(f"{advice}with") for note in notes] == [True] * bool(advice)
+
+
+@pytest.mark.parametrize("index", [1, -1])
+def test_an_index_with_more_than_its_whole_log_loses_no_record(stopped: StoppedPartition, index: int) -> None:
+    store = MetadataStore.open(stopped.data_dir / "meta", on_failure=print)
+    store.submit([(BROKER, CLEAN_STOP, b"1")]).result(20)
+    store.close()
+    path = stopped.logs()[index].with_suffix(".index")
+    path.write_bytes(path.read_bytes() + struct.pack(">iiii", 2**20, 2**20, 2**30, 2**30))
+    report = report_of(stopped.data_dir)
+    (error,) = wrong(report)
+    assert f"up to offset {int(path.stem) + 2**30}, but the log ends at" in error.message
+    assert "missing" not in error.message
+    (note,) = (finding.message for finding in report.findings if finding.severity is Severity.NOTE)
+    assert note.startswith("no record is lost: ")
 
 
 # --- small files ---------------------------------------------------------------------------------------------------

@@ -32,6 +32,9 @@ class _IndexCheck:
         self.faults: list[IndexFault] = []
         self.loose = 0
         """Number of entries that are right but less precise than possible, as old versions of Kafka write them."""
+        self.beyond: tuple[int, int] | None = None
+        """Position of the first entry for a batch beyond the end of the log, and the highest offset (relative) of these
+        entries. Either the log has lost its end, or the index is damaged."""
         self.entries = 0
         whole = len(content) - len(content) % entry.size
         if whole < len(content):
@@ -42,6 +45,8 @@ class _IndexCheck:
         self._strict = strict
         self._size = entry.size
         self._entries: Iterator[tuple[int, int]] = entry.iter_unpack(content[:used])
+        self._last = -1
+        """Last relative offset of the log so far."""
         self._first, self._second = -1, -1
         self._advance()
 
@@ -57,6 +62,10 @@ class _IndexCheck:
 
     def _ascends(self, first: int, second: int) -> bool:
         return first > self._first and second > self._second
+
+    def _note_beyond(self, offset: int) -> None:
+        first = self.beyond[0] if self.beyond is not None else (self.entries - 1) * self._size
+        self.beyond = first, offset  # Offsets ascend.
 
     def _entry_fault(self, reason: str) -> None:
         self._fault((self.entries - 1) * self._size, reason)
@@ -74,6 +83,7 @@ class OffsetIndexCheck(_IndexCheck):
 
     def batch(self, position: int, first: int, last: int) -> None:
         """Check the entries up to a batch at `position` with these relative offsets."""
+        self._last = last
         while self._second <= position:
             if self._second < position:
                 self._entry_fault(f"it leads to byte {self._second}, where no batch begins")
@@ -95,7 +105,10 @@ class OffsetIndexCheck(_IndexCheck):
     def finish(self, end: int) -> None:
         """Check the remaining entries. The log ends at `end`."""
         while self._second != _NOWHERE:
-            self._entry_fault(f"it leads to byte {self._second}, but the log ends at {end}")
+            if self._first > self._last:
+                self._note_beyond(self._first)
+            else:
+                self._entry_fault(f"it leads to byte {self._second}, but the log ends at {end}")
             self._advance()
 
 
@@ -110,7 +123,6 @@ class TimeIndexCheck(_IndexCheck):
         self._ceiling = ceiling_ms
         self._told = -1
         self._largest = -1
-        self._last = -1
         self._blind = False
 
     def _ascends(self, first: int, second: int) -> bool:
@@ -149,5 +161,5 @@ class TimeIndexCheck(_IndexCheck):
             )
         while self._second != _NOWHERE:
             if not self._blind:
-                self._entry_fault(f"it leads to offset {self._second} (relative), but the log ends at {self._last}")
+                self._note_beyond(self._second)
             self._advance()

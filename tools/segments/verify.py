@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -190,7 +191,7 @@ class _PartitionVerification:
         before_was_active = False
         is_complete = True
         unwritten = self._never_written(segments)
-        for segment in segments:
+        for segment, after in zip_longest(segments, segments[1:]):
             if segment.base_offset in unwritten:
                 self._tell(Severity.NOTE, segment.path, "it is empty and was never written; the next start removes it")
                 continue
@@ -198,7 +199,9 @@ class _PartitionVerification:
                 message = "it is a symbolic link, which the broker does not follow; put the file itself there"
                 self._tell(Severity.ERROR, segment.path, message)
             try:
-                check = self._check_segment(segment, leader_epoch)
+                follows = self._partition.whole and after is not None and after.base_offset not in unwritten
+                following = after.base_offset if after is not None and follows else None
+                check = self._check_segment(segment, leader_epoch, following)
             except OSError as error:
                 if isinstance(error, FileNotFoundError) and not os.path.lexists(segment.path):
                     # Retention has removed it before it was read.
@@ -246,9 +249,13 @@ class _PartitionVerification:
                 continue  # Something else is there, and the reader reports it; or retention has removed it.
             self._tell(Severity.ERROR, path, reason, sizes.get(base_offset))
 
-    def _check_segment(self, segment: SegmentFile, leader_epoch: int) -> SegmentCheck:
+    def _check_segment(self, segment: SegmentFile, leader_epoch: int, following: int | None) -> SegmentCheck:
+        """Check a segment. `following` is the offset at which the next one begins."""
         known, checkpoint = self._known, self._known.checkpoint
         active = self._partition.is_last(segment)
+        reaches, ends_there = following or 0, following is not None
+        if active and following is None and checkpoint is not None:
+            reaches, ends_there = checkpoint.recovery_point, known.stopped_cleanly
         check = SegmentCheck(
             segment,
             gaps_allowed=self._gaps_allowed,
@@ -256,6 +263,8 @@ class _PartitionVerification:
             live=known.live,
             indexes_complete=indexes_are_complete(checkpoint, segment.base_offset, live=known.live),
             leader_epoch=leader_epoch,
+            reaches=reaches,
+            ends_there=ends_there,
         )
         entries = {entry.base_offset: entry for entry in checkpoint.segments} if checkpoint else {}
         entry = entries.get(segment.base_offset)

@@ -11,7 +11,7 @@ from logbroker.storage.files import open_regular
 from logbroker.storage.index_file import MAX_INDEX_BYTES, OFFSET_ENTRY, TIME_ENTRY
 from logbroker.tools.segments.batch_checks import Fault
 from logbroker.tools.segments.findings import Finding, SegmentFacts, Severity
-from logbroker.tools.segments.index_checks import IndexFault, OffsetIndexCheck, TimeIndexCheck
+from logbroker.tools.segments.index_checks import OffsetIndexCheck, TimeIndexCheck
 from logbroker.tools.segments.locate import SegmentFile
 from logbroker.tools.segments.log_file import LogFile
 from logbroker.tools.segments.partition_checks import EpochRuns, recovery_point_fault
@@ -35,9 +35,12 @@ class SegmentCheck:
         live: bool = False,
         indexes_complete: bool = True,
         leader_epoch: int = -1,
+        reaches: int = 0,
+        ends_there: bool = False,
     ) -> None:
         """`active` says that the segment is the last one, so that batches may be appended to it. `leader_epoch` is the
-        last leader epoch of the segment before.
+        last leader epoch of the segment before. `reaches` is an offset up to which the segment had records, and
+        `ends_there` says that it had none from there on.
 
         `indexes_complete` says whether the indexes must be complete if the segment is not active. `live` says whether a
         broker holds the partition, and so may be writing at this moment.
@@ -51,6 +54,8 @@ class SegmentCheck:
         self._segment = segment
         self._gaps_allowed = gaps_allowed
         self.active = active
+        self._reaches = reaches
+        self._ends_there = ends_there
         self._patience_seconds = (LIVE_SECONDS if live else BRIEF_SECONDS) if active else 0.0
         self._indexes_complete = indexes_complete and not active
         self._indexes_grow = live and not self._indexes_complete
@@ -114,8 +119,8 @@ class SegmentCheck:
         self.faults = scan.faults
         offsets.finish(facts.size_bytes)
         times.finish(closed=self._indexes_complete and time_index is not None)
-        self._tell_index(segment.index_path, offset_index, offsets.faults, offsets.loose)
-        self._tell_index(segment.time_index_path, time_index, times.faults, times.loose)
+        self._tell_index(segment.index_path, offset_index, offsets)
+        self._tell_index(segment.time_index_path, time_index, times)
         if scan.gaps:
             cause = "as compaction or `logbroker segment repair --accept-gaps` leaves them"
             reason = f"{scan.gaps} offsets are missing, {cause}"
@@ -153,16 +158,29 @@ class SegmentCheck:
         # While the broker writes across pages, a reader may see only a part of an entry.
         return content[: len(content) // entry_bytes * entry_bytes] if self._indexes_grow else content
 
-    def _tell_index(self, path: str, content: bytes | None, faults: list[IndexFault], loose: int) -> None:
+    def _tell_index(self, path: str, content: bytes | None, check: OffsetIndexCheck | TimeIndexCheck) -> None:
         if content is None and not self.active and self.facts.size_bytes and self._segment.base_offset >= 0:
             self._tell(Severity.NOTE, path, "there is no such file; the broker makes it anew when it opens the segment")
-        for fault in faults:
+        for fault in check.faults:
             self._tell(Severity.ERROR, path, fault.reason, fault.position)
-        if faults:
+        proviso = "no record is lost"
+        if check.beyond is not None:
+            end_offset = self.facts.next_offset
+            position, highest = check.beyond
+            reason = f"it has records up to offset {self._segment.base_offset + highest}, but the log ends at offset"
+            reason += f" {end_offset}"
+            if end_offset < self._reaches:
+                proviso = ""
+                reason += ": records are missing"
+            elif not self._ends_there:
+                proviso = "if no record is missing"
+                reason += ": records are missing, if the index is not damaged"
+            self._tell(Severity.ERROR, path, reason, position)
+        if proviso and (check.faults or check.beyond is not None):
             command = f"`logbroker segment rebuild-index {self._segment.path}`"
-            self._tell(Severity.NOTE, path, f"no record is lost: with the broker stopped, {command} makes it anew")
-        if loose:
-            reason = f"{loose} entries are less exact than they could be; Kafka before 4.0 writes such entries"
+            self._tell(Severity.NOTE, path, f"{proviso}: with the broker stopped, {command} makes it anew")
+        if check.loose:
+            reason = f"{check.loose} entries are less exact than they could be; Kafka before 4.0 writes such entries"
             self._tell(Severity.NOTE, path, reason)
 
     def _tell(self, severity: Severity, path: str, message: str, position: int | None = None) -> None:
