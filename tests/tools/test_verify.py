@@ -333,6 +333,9 @@ def test_indexes_that_know_of_lost_records_say_so_in_one_line_each(
     report = report_of(stopped.directory)
     base_offset = int(log.stem)
     end = f"but the log ends at offset {base_offset + RECORDS}: {says}"
+    if index == -1 and with_store:
+        ended = f"ends at offset {base_offset + RECORDS}, but it had records up to offset {BATCHES * RECORDS - 1}"
+        assert [ended in finding.message for finding in wrong(report)].count(True) == 1
     for path, last in zip(indexes, highest, strict=True):
         assert last > 2 * RECORDS
         errors, notes = [], []

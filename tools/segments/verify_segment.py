@@ -135,8 +135,11 @@ class SegmentCheck:
 
     def _check_recovery_point(self, recovery_point: int | None, wanted: int, position: int, offset: int) -> None:
         assert recovery_point is not None
-        if position != wanted:
-            reason: str | None = f"the recovery point lies at byte {wanted}, where no batch begins or ends"
+        if position < wanted:
+            last = recovery_point - 1
+            reason: str | None = f"the log ends at offset {offset}, but it had records up to offset {last}"
+        elif position != wanted:
+            reason = f"the recovery point lies at byte {wanted}, where no batch begins or ends"
         else:
             reason = recovery_point_fault(recovery_point, position, offset, gaps_allowed=self._gaps_allowed)
         if reason is not None:
