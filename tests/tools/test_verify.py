@@ -338,7 +338,8 @@ def test_indexes_that_know_of_lost_records_say_so_in_one_line_each(
         assert [ended in finding.message for finding in wrong(report)].count(True) == 1
     for path, last in zip(indexes, highest, strict=True):
         assert last > 2 * RECORDS
-        errors, notes = [], []
+        errors: list[str] = []
+        notes: list[str] = []
         for finding in report.findings:
             if finding.path == str(path):
                 (notes if finding.severity is Severity.NOTE else errors).append(finding.message)
