@@ -424,6 +424,29 @@ async def test_a_batch_that_is_to_be_a_dead_letter_as_it_is_stays_until_it_is_on
         assert run.facts().log_start_offset > 2
 
 
+@pytest.mark.parametrize("place", [b"7" * 150, b"blocked"], ids=["value", "key"])
+async def test_retention_waits_at_damage_that_nobody_has_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, place: bytes
+) -> None:
+    """The damaged batch may have records of lanes that stand, even if no key in it says so any more."""
+    async with shell(tmp_path) as opened:
+        run = await begin(opened, [b"blocked"])
+        await run.write(KEYS, range(4))
+        await opened.append((b"blocked", b"7" * 300), (b"done", b"7"))
+        await run.write(KEYS, range(4, 40))
+        await run.work(7 * 40 + 1)
+        [log] = [log for log in (tmp_path / "data").glob("t-0/*.log") if b"7" * 300 in log.read_bytes()]
+        sound = log.read_bytes()
+        at = sound.index(place, sound.index(b"7" * 300) - 20)
+        with log.open("r+b") as file:
+            file.seek(at)
+            file.write(b"!")
+        await run.retain()
+        assert log.exists()
+        [line] = [line for line in said(caplog) if "has to wait" in line]
+        assert str(log) in line
+
+
 def raise_(error: Exception) -> None:
     raise error
 

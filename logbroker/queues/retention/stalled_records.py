@@ -17,8 +17,8 @@ from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
-from logbroker.engine import LogGeneration, Read, ReadableLog, ReadResult
-from logbroker.errors import InvalidRequestError, LogbrokerError, OffsetOutOfRangeError
+from logbroker.engine import LogGeneration, Read, ReadableLog, ReadResult, damage_at
+from logbroker.errors import CorruptBatchError, InvalidRequestError, LogbrokerError, OffsetOutOfRangeError
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.lane import BLOCKED, DEAD_LETTERING, PARKED, SHOWN_KEY_BYTES, WAITING, Lane
 from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
@@ -31,7 +31,7 @@ from logbroker.queues.records.fetch import LATER, MAX_READ_BYTES, Records
 from logbroker.queues.state import failures as retry
 from logbroker.queues.state.completion import DoneRecords, RecordIds
 from logbroker.queues.state.failures import Failure
-from logbroker.record.codec import LogRecord
+from logbroker.record.codec import LogRecord, check_crc
 from logbroker.record.stored_batch import StoredBatch, stored_batches
 from logbroker.types import TopicId
 
@@ -386,7 +386,11 @@ class StalledRecords:
 
     async def read(self, partition: int, start: int, until: int) -> AsyncGenerator[ReadResult, None]:
         """Read a partition between two offsets; skip stretches in which all records are done. After each read, sleep as
-        long as it took, to leave half of the time to other work. Raises the error that prevents reading."""
+        long as it took, to leave half of the time to other work.
+
+        Raises the error that prevents reading: also CorruptLogError for a damaged batch with records that are not done,
+        as a key in it may be another one than was written.
+        """
         loop = asyncio.get_running_loop()
         done = self._queue.done
         while (offset := offset_of(done.skip_full(record_id_of(partition, start)))) < until:
@@ -396,6 +400,10 @@ class StalledRecords:
                 raise result
             if result.next_offset <= offset:
                 return  # The end of the log.
+            damaged = await in_decoder(partial(_first_damaged, result.batches, partition, range(offset, until), done))
+            if damaged is not None:
+                base_offset, error = damaged
+                raise await damage_at(self._log, self._topic_id, partition, base_offset) or error
             yield result
             start = result.next_offset
             # Nobody waits for this; deliveries need the interpreter more.
@@ -439,6 +447,22 @@ def _set_aside(failures: Iterable[tuple[int, Failure]]) -> tuple[set[int], set[i
         elif failure.state == retry.EXHAUSTED:
             letters.add(record_id)
     return aside, letters
+
+
+def _first_damaged(
+    batches: bytes, partition: int, offsets: range, done: DoneRecords
+) -> tuple[int, CorruptBatchError] | None:
+    """Return the base offset and the error of the first batch with a wrong CRC, of those with records at `offsets` that
+    are not done."""
+    base = record_id_of(partition, 0)
+    for batch in stored_batches(batches):
+        start, end = max(offsets.start, batch.header.base_offset), min(offsets.stop, batch.header.next_offset)
+        if start < end and next(done.undone(base | start, base | end), None) is not None:
+            try:
+                check_crc(batch.header, batch.raw)
+            except CorruptBatchError as error:
+                return batch.header.base_offset, error
+    return None
 
 
 def _exhaust(sifted: Iterator[Sifted]) -> None:
