@@ -207,19 +207,19 @@ class RetentionHolder:
 
     async def _copy_piece(self, piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
         """Copy the stalled records of a piece. Return False if more of its records have become stalled during the copy,
-        or if the piece is void."""
-        partition, offsets = piece.partition, piece.offsets
-        start, settings = offsets.start, self._queue.settings
-        if not (standing or piece.is_copied_whole):
-            start = max(start, standing.scanned)  # Scanned records that are not stalled need not be read.
+        or if the piece is void.
+
+        The log is read even if nothing is stalled: a damaged batch with records that are not done must stay.
+        """
+        partition, offsets, settings = piece.partition, piece.offsets, self._queue.settings
         gathered = _CopyBatches(self._generation_starts(partition))
-        piece.begin(start)
-        async with aclosing(self.standing.read(partition, start, offsets.stop)) as results:
+        piece.begin(offsets.start)
+        async with aclosing(self.standing.read(partition, offsets.start, offsets.stop)) as results:
             async for result in results:
                 sifted = sift(
                     result.batches,
                     partition,
-                    range(start, offsets.stop),
+                    offsets,
                     standing,
                     settings,
                     self._queue.done,

@@ -59,9 +59,6 @@ class Standing:
         """End of the wait (wall clock, ms), by key, for lanes in which `sift` found a record with a not-before time."""
         self.everything = False
         """Whether every record that is not done is stalled."""
-        self.scanned = 0
-        """Offset up to which the scan has read. Lanes that wait for a time because of a record below it are known
-        already."""
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.record_ids or self.everything)
@@ -239,7 +236,6 @@ class StalledRecords:
         partitions = list(queue.done.partitions()) if len(spans) > 1 else [partition]
         positions = {each: queue.position(each) for each in partitions if queue.done.is_open(each)}
         scan = _Scan(spans, queue.admission.generation, positions)
-        found.scanned = scan.positions.get(partition, 0)
         # There may be a million entries: they are only copied here, and processed in a thread.
         lists = [
             list(each)
