@@ -214,7 +214,8 @@ class RetentionHolder:
         partition, offsets, settings = piece.partition, piece.offsets, self._queue.settings
         gathered = _CopyBatches(self._generation_starts(partition))
         piece.begin(offsets.start)
-        async with aclosing(self.standing.read(partition, offsets.start, offsets.stop)) as results:
+        reads = self.standing.read(partition, offsets.start, offsets.stop, check_crc=True)
+        async with aclosing(reads) as results:
             async for result in results:
                 sifted = sift(
                     result.batches,
