@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from logbroker.client.sync import (
-    Admin,
     Consumer,
     LaneDescription,
     Producer,
@@ -148,44 +147,3 @@ def test_only_records_in_damage_and_behind_them_wait_and_fail_no_attempt(
             with Consumer(served.address) as consumer:
                 consumer.assign(LETTERS)
                 assert list(consumer.until_end()) == []
-
-
-@pytest.mark.prove(keep=1)
-@pytest.mark.parametrize("byte", [-1, 50], ids=["in a record", "in a header"])
-def test_retention_waits_at_damage_that_nobody_has_found(tmp_path: Path, byte: int) -> None:
-    """The damaged record belongs to a parked key. Retention would have to copy it, and finds the damage so."""
-    data_dir = in_directory(tmp_path)
-    parked = KEYS[2]
-
-    def work(delivery: WorkerDelivery) -> None:
-        if delivery.key == parked:
-            raise ValueError("not this key")
-
-    with Served(data_dir, retention_check_seconds=0.1) as served, QueueAdmin(served.address) as queues:
-        served.create_topic(segment_bytes="4096")
-        queues.create_queue(GROUP, TOPIC, QueueSettings(max_attempts=1, on_exhausted="park"))
-        _produce(served.address, range(OLD + NEW))
-        with Worker(served.address, GROUP) as worker, ThreadPoolExecutor() as threads:
-            working = threads.submit(worker.run, work)
-            until(
-                lambda: (
-                    (queues.describe_queue(GROUP).counts.open, queues.describe_queue(GROUP).counts.parked_lanes)
-                    == (20, 1)
-                )
-            )
-            worker.stop()
-            working.result()
-        logs = sorted((data_dir / f"{TOPIC}-0").glob("*.log"))
-        damaged = logs[1]
-        sound = damaged.read_bytes()
-        at = sound.index(bytes(100)) if byte < 0 else byte
-        damaged.write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
-        with Admin(served.address) as admin:
-            admin.alter_topic(TOPIC, set_configs={"retention.bytes": "1", "retention.hold.bytes": "0"})
-            until(lambda: admin.describe_topic(TOPIC).partitions[0].error is not None)
-        assert damaged.exists()
-    damaged.write_bytes(sound)
-    with Served(data_dir) as served, QueueAdmin(served.address) as queues, Worker(served.address, GROUP) as worker:
-        queues.resume_lane(GROUP, parked)
-        expected = [offset for offset in range(OLD + NEW) if _key_of(offset) == parked]
-        assert [delivery.ack().offset for delivery in itertools.islice(worker, len(expected))] == expected

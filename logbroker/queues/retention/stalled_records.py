@@ -461,7 +461,7 @@ def _first_damaged(
             try:
                 check_crc(batch.header, batch.raw)
             except CorruptBatchError as error:
-                return batch.header.base_offset, error
+                return batch.header.base_offset, error.as_value()
     return None
 
 
