@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import os
 import signal
 from collections import Counter, defaultdict
@@ -80,6 +81,7 @@ async def served(cluster: KafkaCluster, tmp_path: Path) -> AsyncIterator[BrokerP
 async def open_state(link: ClusterLink, lost: list[LogbrokerError]) -> ClusterStateStore:
     state = ClusterStateStore(link, "gateway", lost.append)
     await state.open()
+    state.ownership.confirmed(math.inf)  # It is the cluster that has to refuse.
     return state
 
 
