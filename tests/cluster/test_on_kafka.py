@@ -96,6 +96,9 @@ async def take_over(link: ClusterLink) -> None:
         )
     )
     await first.commit("scope 0", [StateEvent(b"key 0", None), StateEvent(b"big", b"x" * 2_000_000)])
+    # More than is read at once.
+    for number in range(6):
+        await first.commit("scope 1", [StateEvent(b"big %d" % number, os.urandom(2_000_000))])
     before = {f"scope {number}": await first.load(f"scope {number}") for number in range(7)}
     second = await open_state(link, lost)
     assert {scope: await second.load(scope) for scope in before} == before

@@ -15,6 +15,7 @@ from logbroker.broker.cluster_engine.codes import NONE, OFFSET_OUT_OF_RANGE, PAS
 from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
 from logbroker.broker.cluster_engine.refusals import refusal
 from logbroker.broker.cluster_engine.remote_partition import RemotePartition
+from logbroker.broker.cluster_engine.requests import whole_batches
 from logbroker.config import MAX_INT32
 from logbroker.engine import Read, ReadResult
 from logbroker.errors import CorruptBatchError, CorruptLogError, LogbrokerError, OffsetOutOfRangeError
@@ -26,7 +27,6 @@ from logbroker.kafka_wire.messages.fetch import (
     FetchResponsePartitionData,
 )
 from logbroker.record.codec import split_batches
-from logbroker.record.header import LENGTH_OVERHEAD_BYTES
 from logbroker.types import PartitionKey
 
 _log = logging.getLogger(__name__)
@@ -141,18 +141,6 @@ class BatchReader:
             partition.leader_epoch,
             gaps_below=next_offset,
         )
-
-
-def whole_batches(data: bytes, max_bytes: int) -> tuple[int, int]:
-    """Return the size of the whole batches at the beginning of an answer, which a node cuts off anywhere: of those that
-    fit into `max_bytes`, but of one at least. Also return the size of the batch after them; 0: it is not known."""
-    end = 0
-    while end + LENGTH_OVERHEAD_BYTES <= len(data):
-        size_bytes = LENGTH_OVERHEAD_BYTES + int.from_bytes(data[end + 8 : end + LENGTH_OVERHEAD_BYTES], "big")
-        if end + size_bytes > len(data) or (end and end + size_bytes > max_bytes):
-            return end, size_bytes
-        end += size_bytes
-    return end, 0
 
 
 def visible(data: bytes, offset: int, answer: FetchResponsePartitionData) -> tuple[bytes, int]:

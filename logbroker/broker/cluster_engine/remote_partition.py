@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -15,9 +16,11 @@ from logbroker.broker.cluster_engine.codes import NONE, PASSING, UNKNOWN_TOPIC_O
 from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
 from logbroker.broker.cluster_engine.refusals import refusal
 from logbroker.engine import Appended, Buffer, PartitionFacts
-from logbroker.errors import LogbrokerError, PartitionOfflineError
+from logbroker.errors import BrokerUnavailableError, LogbrokerError, PartitionOfflineError
 from logbroker.record.header import BatchHeader
 from logbroker.types import PartitionKey, TopicId
+
+_log = logging.getLogger(__name__)
 
 APPEND_SECONDS: Final = 60.0
 """The time for which an append is repeated while the partition has no leader that takes it."""
@@ -139,6 +142,9 @@ class RemotePartition:
                 appended = await self._link.persist(partial(self._attempt, pending), seconds=APPEND_SECONDS)
             except LogbrokerError as error:
                 _fail(pending, error)
+            except Exception as error:
+                _log.exception("an append to %s has failed", self.name)
+                _fail(pending, BrokerUnavailableError(f"an append to {self.name} has failed: {error!r}"))
             else:
                 if not pending.done.done():
                     pending.done.set_result(appended)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from logbroker.broker.cluster_engine.codes import DUPLICATE_SEQUENCE_NUMBER, NONE
 from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
@@ -20,9 +20,10 @@ from logbroker.kafka_wire.messages.produce import (
     ProduceRequestTopicProduceData,
     ProduceResponsePartitionProduce,
 )
+from logbroker.record.header import LENGTH_OVERHEAD_BYTES
 
-_ALL_REPLICAS = -1
-_APPEND_TIMEOUT_MS = 10_000
+_ALL_REPLICAS: Final = -1
+_APPEND_TIMEOUT_MS: Final = 10_000
 """The time that a leader waits for the other replicas."""
 
 
@@ -70,6 +71,18 @@ async def read(
     answer = await link.ask(leader.leader, FETCH, request)
     found: FetchResponsePartitionData = _only(answer.responses, "partitions")
     return found
+
+
+def whole_batches(data: bytes, max_bytes: int) -> tuple[int, int]:
+    """Return the size of the whole batches at the beginning of an answer, which a node cuts off anywhere: of those that
+    fit into `max_bytes`, but of one at least. Also return the size of the batch after them; 0: it is not known."""
+    end = 0
+    while end + LENGTH_OVERHEAD_BYTES <= len(data):
+        size_bytes = LENGTH_OVERHEAD_BYTES + int.from_bytes(data[end + 8 : end + LENGTH_OVERHEAD_BYTES], "big")
+        if end + size_bytes > len(data) or (end and end + size_bytes > max_bytes):
+            return end, size_bytes
+        end += size_bytes
+    return end, 0
 
 
 def _only(topics: Any, field: str) -> Any:

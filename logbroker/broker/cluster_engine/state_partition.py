@@ -9,6 +9,7 @@ lies before it in the log, so the new owner reads it: it loads the partition up 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,11 +22,13 @@ from logbroker.broker.cluster_engine import requests
 from logbroker.broker.cluster_engine.codes import FENCED, OFFSET_OUT_OF_RANGE
 from logbroker.broker.cluster_engine.link import ClusterLink, check
 from logbroker.broker.cluster_engine.state_rows import CLAIM_KEY, CONFIRM_KEY, StateRows
-from logbroker.errors import CorruptBatchError, CorruptLogError, LogbrokerError, StaleOwnerError
+from logbroker.errors import CorruptBatchError, CorruptLogError, LogbrokerError, StaleOwnerError, StorageFailedError
 from logbroker.kafka_wire.apis import INIT_PRODUCER_ID
 from logbroker.kafka_wire.messages.fetch import FetchResponsePartitionData
 from logbroker.kafka_wire.messages.init_producer_id import InitProducerIdRequest
 from logbroker.record.codec import NewRecord, check_crc, encode_to_fit, split_batches, with_producer
+
+_log = logging.getLogger(__name__)
 
 OPEN_SECONDS: Final = 60.0
 """The time that a claim and the load after it may take while the cluster is not ready."""
@@ -131,6 +134,7 @@ class StatePartition:
                 offset = found.log_start_offset
                 continue
             data = bytes(found.records or b"")
+            data = data[: requests.whole_batches(data, len(data))[0]]
             before = offset
             try:
                 for header, batch in split_batches(data):
@@ -178,6 +182,10 @@ class StatePartition:
                 await self._append(records)
             except LogbrokerError as error:
                 self._lose(error, joined)
+                return
+            except Exception as error:
+                _log.exception("a commit to %s-%d has failed", self._topic, self.number)
+                self._lose(StorageFailedError(f"a commit has failed: {error!r}"), joined)
                 return
             self.rows.commit(records)
             for commit in joined:
