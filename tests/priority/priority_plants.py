@@ -20,7 +20,9 @@ def head_not_reread_after_pop() -> None:
     def stale_head(self: RunCursor) -> tuple[int, int]:
         return self.times[0], self.base | self.offsets[self.at]
 
+    advance = RunCursor.advance
     RunCursor.head = property(stale_head)  # type: ignore[method-assign, assignment]
+    RunCursor.advance = lambda self: advance(self) and stale_head(self)  # type: ignore[method-assign]
 
 
 def inheritance_dropped() -> None:

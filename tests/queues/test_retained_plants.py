@@ -108,7 +108,9 @@ def done_records_copied_by_key_only(patch: pytest.MonkeyPatch) -> None:
 def copying_begins_after_what_is_held(patch: pytest.MonkeyPatch) -> None:
     read = StalledRecords.read
     patch.setattr(
-        StalledRecords, "read", lambda self, partition, start, until: read(self, partition, start + 10, until)
+        StalledRecords,
+        "read",
+        lambda self, partition, start, until, **named: read(self, partition, start + 10, until, **named),
     )
 
 
