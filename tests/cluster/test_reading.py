@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from logbroker.broker.cluster_engine.link import ClusterLink
 from logbroker.broker.cluster_engine.reading import visible
+from logbroker.broker.cluster_engine.remote_partition import RemotePartition
 from logbroker.broker.cluster_engine.requests import whole_batches
 from logbroker.kafka_wire.messages.fetch import FetchResponseAbortedTransaction, FetchResponsePartitionData
 from logbroker.record.codec import NewRecord, encode_batch, split_batches, with_producer
 from logbroker.record.header import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from logbroker.types import PartitionKey, TopicId
 
 _ATTRIBUTES_AT = 21
 
@@ -71,3 +74,20 @@ def test_an_answer_that_is_cut_off_anywhere_gives_its_whole_batches(max_bytes: i
             assert wanted == sizes[ends.index(whole)]
         if whole < cut and cut - whole >= 12:
             assert wanted
+
+
+def test_whichever_answer_tells_of_removed_records_the_holders_hear_of_it_once() -> None:
+    def partition() -> tuple[RemotePartition, list[PartitionKey]]:
+        told: list[PartitionKey] = []
+        made = RemotePartition(ClusterLink("127.0.0.1:1"), lambda: None, "topic", TopicId(bytes(16)), 3)
+        made.on_removed = told.append
+        return made, told
+
+    swept, told = partition()
+    swept.heard(5, 9)
+    swept.heard_stable(5, 9, 9)
+    assert told == [swept.key]
+    fetched, told = partition()
+    fetched.heard_stable(5, 9, 9)
+    fetched.heard(5, -1)
+    assert told == [fetched.key]

@@ -60,7 +60,8 @@ class QueueStorm(Storm[Weather]):
 
     async def _play(self) -> None:
         weather = self._weather
-        async with Admin(self._broker.address) as admin:
+        # On a cluster, a growth waits for a takeover and for the leaders of partitions.
+        async with Admin(self._broker.address, request_timeout_seconds=60) as admin:
             await admin.create_topic(TOPIC, weather.partitions)
             await admin.create_topic(OUTPUTS, weather.partitions)
             self._connection = Connection(self._broker.address, request_timeout_seconds=30)

@@ -239,6 +239,8 @@ class ClusterTopics:
         opened = [
             RemotePartition(self._link, self._ownership.check, topic.name, topic.id, number) for number in numbers
         ]
+        for each in opened:
+            each.on_removed = self.offsets.removed
         await self.offsets.sweep(opened)
         if waits and not all(each.is_known for each in opened):
             raise PassingError(f"a partition of topic {topic.name} has no leader yet")

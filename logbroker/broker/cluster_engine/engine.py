@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from logbroker.broker.catalog import Catalog
 from logbroker.broker.cluster_engine.cluster_topics import ClusterTopics
@@ -46,7 +47,7 @@ from logbroker.kafka_wire.messages.init_producer_id import InitProducerIdRequest
 from logbroker.record.header import check_new_batch
 from logbroker.types import Durability, TimestampType, TopicId
 
-INIT_SECONDS = 15.0
+INIT_SECONDS: Final = 15.0
 
 
 class ClusterEngine:
@@ -137,7 +138,7 @@ class ClusterEngine:
                 f" {found.high_watermark}, the high watermark"
             )
         start = await delete_records(self._link, found, offset)
-        self._offsets.heard(found, start, -1)
+        found.heard(start, -1)
         return start
 
     # --- appends -----------------------------------------------------------------------------------------------------

@@ -48,7 +48,6 @@ class ClusterPartition(msgspec.Struct, frozen=True, gc=False):
     leader: int
     """Id of the node; -1: there is none now."""
     leader_epoch: int
-    replicas: int
 
 
 class ClusterTopic(msgspec.Struct, frozen=True):
@@ -216,7 +215,7 @@ class ClusterLink:
                 topic.name,
                 TopicId(topic.topic_id),
                 tuple(
-                    ClusterPartition(part.leader_id, part.leader_epoch, len(part.replica_nodes))
+                    ClusterPartition(part.leader_id, part.leader_epoch)
                     for part in sorted(topic.partitions, key=lambda part: part.partition_index)
                 ),
             )

@@ -24,7 +24,7 @@ from logbroker.kafka_wire.messages.list_offsets import (
     ListOffsetsRequestTopic,
     ListOffsetsResponsePartition,
 )
-from logbroker.types import TopicId
+from logbroker.types import PartitionKey, TopicId
 
 _log = logging.getLogger(__name__)
 
@@ -50,11 +50,10 @@ class Offsets:
         self._partitions = partitions
         self.holders: dict[TopicId, set[Holder]] = {}
 
-    def heard(self, partition: RemotePartition, log_start_offset: int, high_watermark: int) -> None:
-        """Take in offsets that an answer names, and tell the holders if records were removed."""
-        if partition.heard(log_start_offset, high_watermark):
-            for holder in list(self.holders.get(partition.key.topic_id, ())):
-                holder.removed(partition.key.partition)
+    def removed(self, key: PartitionKey) -> None:
+        """Tell the holders of a topic that records of a partition were removed."""
+        for holder in list(self.holders.get(key.topic_id, ())):
+            holder.removed(key.partition)
 
     async def run(self) -> None:
         """Sweep on and on."""
@@ -80,7 +79,7 @@ class Offsets:
             # What was appended between the two requests for the ends is no open transaction.
             if partition.has_open_transaction and stable_offset == end:
                 partition.has_open_transaction = False
-            self.heard(partition, start, stable_offset)
+            partition.heard(start, stable_offset)
 
     async def find(self, partition: RemotePartition, timestamp_ms: int) -> FoundOffset:
         """Find the first record at or after a time, or at a special time."""

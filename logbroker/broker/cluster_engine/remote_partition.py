@@ -55,6 +55,8 @@ class RemotePartition:
         self.has_open_transaction = False
         """Whether a transaction of a Kafka client was open when a leader last said: records behind its first one cannot
         be read yet."""
+        self.on_removed: Callable[[PartitionKey], None] = lambda key: None
+        """Called when the log start offset has risen, whichever answer told it."""
         self.closed = False
         self.batch_bytes = 0
         """Size of the largest batch that did not fit into a read so far."""
@@ -91,23 +93,24 @@ class RemotePartition:
             segments=0,
         )
 
-    def heard(self, log_start_offset: int, high_watermark: int) -> bool:
-        """Take in offsets that an answer names; -1: it does not say. Return whether the log start offset has risen."""
+    def heard(self, log_start_offset: int, high_watermark: int) -> None:
+        """Take in offsets that an answer names; -1: it does not say."""
         self.is_known = True
         rose = log_start_offset > self.log_start_offset
         self.log_start_offset = max(self.log_start_offset, log_start_offset)
         if high_watermark > self.high_watermark:
             self.high_watermark = high_watermark
             self.notify_listeners()
-        return rose
+        if rose:
+            self.on_removed(self.key)
 
-    def heard_stable(self, log_start_offset: int, last_stable_offset: int, high_watermark: int) -> bool:
-        """Take in offsets of a leader that names both ends. Return whether the log start offset has risen."""
+    def heard_stable(self, log_start_offset: int, last_stable_offset: int, high_watermark: int) -> None:
+        """Take in offsets of a leader that names both ends."""
         self.has_open_transaction = last_stable_offset < high_watermark
         if self.has_open_transaction and last_stable_offset < self.high_watermark:
             # An append of this gateway was counted as readable, but a transaction had begun before it.
             self.high_watermark = max(last_stable_offset, self.log_start_offset)
-        return self.heard(log_start_offset, last_stable_offset)
+        self.heard(log_start_offset, last_stable_offset)
 
     def notify_listeners(self) -> None:
         for listener in list(self.listeners):
