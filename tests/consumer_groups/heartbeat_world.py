@@ -141,10 +141,17 @@ class KafkaClient:
         self.is_frozen = False
         self.is_full = True
         """Whether the next heartbeat tells everything."""
-        self.is_sure = False
-        """Whether it has heard the last answer, and so must not be fenced."""
+        self.has_heard = False
+        """Whether it has heard the last answer."""
+        self.has_rival = False
+        """Whether another client has the same instance id: after a restart of the broker, the first to come gets it."""
         self.has_news = False
         """Whether its topics or partitions differ from those that it has told."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it must not be fenced."""
+        return self.has_heard and not self.has_rival
 
     @property
     def reads(self) -> frozenset[PartitionKey]:
@@ -189,7 +196,7 @@ class KafkaClient:
         answer = task.result()
         assert answer.epoch > 0
         assert answer.epoch >= self.epoch, "an epoch went back"
-        self.is_sure, self.is_frozen = True, False
+        self.has_heard, self.is_frozen = True, False
         self.epoch = answer.epoch
         if answer.partitions is not None:
             self.target = answer.partitions
@@ -204,7 +211,7 @@ class KafkaClient:
     def lose_answer(self) -> None:
         """Tell everything with the next heartbeat. Before that, do what earlier answers have said."""
         self.reconcile()
-        self.is_full, self.is_sure = True, False
+        self.is_full, self.has_heard = True, False
 
 
 class StreamMember:
@@ -356,7 +363,11 @@ class World:
         if len(self.clients) < 5:
             self.lives += 1
             instance_id = self.random.choice([None, None, "desk"])
-            self.clients.append(KafkaClient(self, f"client-{self.lives}", instance_id, self._topics()))
+            client = KafkaClient(self, f"client-{self.lives}", instance_id, self._topics())
+            for other in self.clients:
+                if instance_id is not None and other.instance_id == instance_id:
+                    client.has_rival = other.has_rival = True
+            self.clients.append(client)
 
     def _topics(self) -> tuple[str, ...]:
         return self.random.choice([("a",), ("a", "b"), ("b",)])
@@ -389,7 +400,7 @@ class World:
         client = self.pick()
         if client is None or client.is_frozen or client.task is not None:
             return
-        client.is_frozen, client.is_sure = True, False
+        client.is_frozen, client.has_heard = True, False
         if self.random.random() < 0.5:
             await self.pass_time(2 * SESSION_SECONDS)
         if client.owned:
