@@ -17,8 +17,9 @@ from typing import Final
 
 from compare.peers.server import HOST, ServerProcess, free_port
 from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
-from logbroker.kafka_wire.apis import DELETE_TOPICS
+from logbroker.kafka_wire.apis import DELETE_TOPICS, METADATA
 from logbroker.kafka_wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopicState
+from logbroker.kafka_wire.messages.metadata import MetadataRequest
 
 _POM: Final = Path(__file__).resolve().parents[2] / "compare" / "kafka-pom.xml"
 _RESOLVE: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
@@ -136,18 +137,26 @@ class KafkaCluster:
         link = ClusterLink(self.addresses)
         await link.open()
         try:
-            await _delete(link, [name for name in link.topics if name not in _KAFKAS_OWN])
+            await _delete(link, sorted(await _named_by_any(link) - _KAFKAS_OWN))
         finally:
             await link.close()
 
 
 async def _delete(link: ClusterLink, names: Sequence[str]) -> None:
+    """Delete topics, and return when no node names them any more: a new topic may get the name of an old one."""
     topics = [DeleteTopicsRequestTopicState(name=name) for name in names]
     async with asyncio.timeout(_CLUSTER_SECONDS):
-        while any(name in link.topics for name in names):
+        while not (await _named_by_any(link)).isdisjoint(names):
             try:
                 request = DeleteTopicsRequest(topics=topics, timeout_ms=10_000)
                 await link.ask(link.controller, DELETE_TOPICS, request)
                 await link.refresh()
             except PassingError:
                 await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _named_by_any(link: ClusterLink) -> set[str]:
+    """Return the names of all topics that some node knows."""
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    answers = await asyncio.gather(*(link.ask(node, METADATA, request) for node in link.nodes))
+    return {topic.name for answer in answers for topic in answer.topics}
