@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import io
 import itertools
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ from types import FrameType
 from typing import Any, Self
 
 import pytest
+import uvloop
 
 from logbroker.cli import produce as produce_command
 from logbroker.cli.common.clients import CommandConsumer, CommandWorker
@@ -347,6 +350,96 @@ def test_the_clean_up_after_a_delayed_stop_is_not_interrupted() -> None:
             signal.raise_signal(signal.SIGTERM)
             cleaned_up = True
     assert cleaned_up
+
+
+LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+
+
+@pytest.mark.usefixtures("signals_as_before")
+@LOOPS
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_of_an_event_loop_lets_every_task_end_its_step(
+    number: signal.Signals, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Even the task in whose step it arrives: the end of the work may wait for that task."""
+    interrupter = Interrupter(clean_up_seconds=60)
+    done = asyncio.Event()
+
+    async def step() -> None:
+        signal.raise_signal(number)
+        done.set()
+
+    async def work() -> None:
+        task = asyncio.create_task(step())
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            signal.raise_signal(number)  # Ignored during the clean-up.
+            async with asyncio.timeout(10):
+                await done.wait()
+            await task
+
+    with pytest.raises(KeyboardInterrupt) as stopped, stops_are_interrupts(interrupter):
+        interrupter.run(work(), new_loop)
+    assert getattr(stopped.value, "number", signal.SIGINT) == number
+    assert done.is_set()
+    assert interrupter.stops == [number]
+
+
+@pytest.mark.usefixtures("signals_as_before")
+@LOOPS
+def test_a_stop_is_raised_in_an_event_loop_that_is_blocked(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logbroker.cli.common.stops._PUT_OFF_SECONDS", 0.05)
+    interrupter = Interrupter(clean_up_seconds=60)
+
+    async def work() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(60)
+
+    start = time.monotonic()
+    with pytest.raises(Stopped), stops_are_interrupts(interrupter):
+        interrupter.run(work(), new_loop)
+    assert time.monotonic() - start < 30
+
+
+@pytest.mark.usefixtures("signals_as_before")
+@LOOPS
+def test_a_second_stop_of_an_event_loop_is_raised_at_once(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    interrupter = Interrupter()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.sleep(3600)
+
+    def stop() -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    async def stopped_work() -> None:
+        asyncio.get_running_loop().call_soon(stop)
+        await work()
+
+    with pytest.raises(Stopped), stops_are_interrupts(interrupter):
+        interrupter.run(stopped_work(), new_loop)
+    assert len(interrupter.stops) == 2
+
+
+def test_work_in_an_event_loop_returns_or_fails_as_ever() -> None:
+    async def work(error: Exception | None) -> int:
+        await asyncio.sleep(0)
+        if error is not None:
+            raise error
+        return 7
+
+    with stops_are_interrupts() as interrupter:
+        assert interrupter.run(work(None)) == 7
+        with pytest.raises(ValueError, match="other"):
+            interrupter.run(work(ValueError("other")))
+        assert interrupter.run(work(None)) == 7
 
 
 def test_other_lost_exceptions_are_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,9 +81,8 @@ def bench(context: click.Context) -> None:
       logbroker bench priority --only merge
       logbroker bench convoy --only work
     """
-    context.with_resource(
-        stops_are_interrupts(Interrupter(CLEAN_UP_SECONDS))
-    )  # SIGTERM and SIGHUP, like Ctrl-C, end the broker and remove its directory.
+    # SIGTERM and SIGHUP, like Ctrl-C, end the broker and remove its directory.
+    context.obj = context.with_resource(stops_are_interrupts(Interrupter(CLEAN_UP_SECONDS)))
 
 
 @bench.command()

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+import click
 import grpc
 import uvloop
 
 from logbroker.cli.common import terminal
+from logbroker.cli.common.stops import Interrupter
 from logbroker.errors import LogbrokerError, RequestTimeoutError
 from logbroker.tools.bench.harness.measure import Row
 
@@ -20,10 +22,11 @@ Measurement = Callable[[], Awaitable[Row | list[Row]]]
 
 def run(measurements: Sequence[Measurement], *, as_json: bool, **_: Any) -> None:
     """Run the measurements one after the other, and show the results."""
+    interrupter = click.get_current_context().ensure_object(Interrupter)
     rows: list[Row] = []
     with terminal.progress("measuring", len(measurements), "measurements") as count:
         for done, measurement in enumerate(measurements, 1):
-            found = uvloop.run(_awaited(measurement))
+            found = interrupter.run(_awaited(measurement), uvloop.new_event_loop)
             rows += found if isinstance(found, list) else [found]
             count(done)
     if as_json:

@@ -4,16 +4,19 @@ again if Python discards its exception, as it does in a `__del__`."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from logbroker.cli.common.lines import warn
 from logbroker.cli.common.standard_output import stop_waiting_for_readers
+
+T = TypeVar("T")
 
 _NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP")
 _PUT_OFF_SECONDS: Final = 1.0
@@ -48,6 +51,8 @@ class Interrupter:
         self._cleans_up_until = 0.0
         self._is_put_off = False
         self._has_delayed = False
+        self._on_delayed: Callable[[], object] | None = None
+        """Called when a stop is delayed, in the signal handler."""
         self._is_finishing = False
         self.stops: list[int] = []
         """The signals of the stops that have arrived."""
@@ -72,6 +77,8 @@ class Interrupter:
         elif self._is_put_off and not self._has_delayed and _HAS_ALARM:
             self._has_delayed = True
             self._raise_in(_PUT_OFF_SECONDS, number)
+            if self._on_delayed is not None:
+                self._on_delayed()
         elif _HAS_ALARM and _is_in_hook(frame):
             self._raise_in(_AGAIN_SECONDS, number)
         else:
@@ -83,6 +90,39 @@ class Interrupter:
         writing a record and acking it. The delay is at most one second, because a pipe may be full or a broker away. A
         second stop is not delayed."""
         return _PutOff(self)
+
+    def run(self, work: Coroutine[Any, Any, T], new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
+        """Run `work` in an event loop of its own, made by `new_loop`, and return its result.
+
+        The first stop cancels `work`, and is raised when that has ended: an exception in whatever task happens to run
+        could leave a client half way through a step, so that its `close` would wait for ever. The stop is raised at
+        once if the event loop is blocked for a second, and so is a second stop.
+        """
+        cancelled_by: list[int] = []
+
+        async def cancellable() -> T:
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            assert task is not None
+
+            def cancel() -> None:
+                if (number := self._take_due()) is not None:
+                    cancelled_by.append(number)
+                    self._begin_clean_up()
+                    task.cancel()
+
+            self._on_delayed = lambda: loop.call_soon_threadsafe(cancel)
+            try:
+                with self.put_off():
+                    return await work
+            finally:
+                self._on_delayed = None
+
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                return runner.run(cancellable())
+        finally:
+            if cancelled_by:
+                self._raise(cancelled_by[0])
 
     def finish_after(self, work: Callable[[], None]) -> KeyboardInterrupt | None:
         """Call `work`, and return the stop that ended it, or None.
@@ -133,8 +173,11 @@ class Interrupter:
             self._next_hook(lost)
 
     def _raise(self, number: int) -> NoReturn:
-        self._cleans_up_until = time.monotonic() + self._clean_up_seconds
+        self._begin_clean_up()
         raise _interrupt(number)
+
+    def _begin_clean_up(self) -> None:
+        self._cleans_up_until = time.monotonic() + self._clean_up_seconds
 
     def _raise_in(self, seconds: float, number: int) -> None:
         self._due = number
@@ -184,9 +227,9 @@ def _is_in_hook(frame: FrameType | None) -> bool:
 
 
 @contextmanager
-def stops_are_interrupts(interrupter: Interrupter | None = None) -> Iterator[None]:
+def stops_are_interrupts(interrupter: Interrupter | None = None) -> Iterator[Interrupter]:
     """Raise Stopped in the main thread at SIGTERM and SIGHUP, and KeyboardInterrupt at SIGINT, unless the process
-    ignores the signal. `interrupter` raises them, and may delay them."""
+    ignores the signal. `interrupter` raises them, and may delay them. Yield it."""
     interrupter = interrupter or Interrupter()
     before = {}
     for name in _NAMES:
@@ -195,7 +238,7 @@ def stops_are_interrupts(interrupter: Interrupter | None = None) -> Iterator[Non
             before[number] = signal.signal(number, interrupter.interrupt)
     try:
         with interrupter.raising_again():
-            yield
+            yield interrupter
     finally:
         is_cleaning_up = interrupter.is_cleaning_up
         for number, handler in before.items():

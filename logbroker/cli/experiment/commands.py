@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -56,9 +55,8 @@ def experiment(context: click.Context) -> None:
       logbroker experiment scaling --quick --out scaling
       logbroker plan --from scaling/scaling.json --rate 400 --work-ms 20
     """
-    context.with_resource(
-        stops_are_interrupts(Interrupter(CLEAN_UP_SECONDS))
-    )  # A command that a signal stops also ends its broker and removes the directory.
+    # A command that a signal stops also ends its broker and removes the directory.
+    context.obj = context.with_resource(stops_are_interrupts(Interrupter(CLEAN_UP_SECONDS)))
 
 
 @experiment.command()
@@ -188,6 +186,6 @@ def _check_room(directory: Path) -> None:
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
     try:
-        return asyncio.run(work)
+        return click.get_current_context().ensure_object(Interrupter).run(work)
     except grpc.RpcError as error:
         raise LogbrokerError(f"the broker failed: {error}") from None
