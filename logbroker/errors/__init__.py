@@ -498,6 +498,13 @@ class StaleOwnerError(LogbrokerError):
     reason = "STALE_OWNER"
     kafka_code = 16
     retriable = True
+    owner: str = ""
+    """HOST:PORT of the gateway that serves the groups; "": not known."""
+
+    def owned_by(self, owner: str) -> Self:
+        """Add the address of the owner, and return the error."""
+        self.owner = owner
+        return self
 
 
 class DataDirError(LogbrokerError):
