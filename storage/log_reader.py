@@ -172,7 +172,7 @@ class LogReader:
             except DamagedLogError as error:
                 if segment.removed:
                     raise self._out_of_range(view, offset) from None
-                self._damaged(segment, view.end_of(index)[1], error)
+                self.note_damage(segment, view.end_of(index)[1], error)
                 if self._end_of(view, index, offset) == (limit, end_offset):
                     raise _damaged_until(view.end_of(index)[1], error.message) from None
                 continue
@@ -198,13 +198,14 @@ class LogReader:
             raise _damaged_until(end[1], damage.message)
         return damage.position, damage.offset
 
-    def _damaged(self, segment: Segment, end_offset: int, error: DamagedLogError) -> None:
+    def note_damage(self, segment: Segment, end_offset: int, error: DamagedLogError) -> None:
         """Remember damage in a segment, unless damage at a lower offset of the segment is known.
 
         At least the last offset of the segment cannot be read. Otherwise a reader that comes from before the damage
         would go on in the next segment, if a wrong offset made the batch before the damage end at `end_offset`.
         """
         offset = min(error.offset, end_offset - 1)
+        segment.is_damaged = True
         with _noting:
             known = self._damages.get(segment)
             if known is not None and known.offset <= offset:
@@ -274,7 +275,7 @@ class LogReader:
             damaged = DamagedLogError(segment.log_path, end, followed.next_offset, fault)
             if not followed.size_bytes or followed.next_offset == end_offset:
                 raise damaged
-            self._damaged(segment, end_offset, damaged)
+            self.note_damage(segment, end_offset, damaged)
         next_offset = end_offset if end == limit else followed.next_offset
         self._remember(next_offset, segment, end)
         return LogRead(batches, next_offset)
@@ -333,7 +334,7 @@ class LogReader:
                 segment.load(view.end_of(index)[1])
                 found = search(segment, end[0])
             except DamagedLogError as error:
-                self._damaged(segment, view.end_of(index)[1], error)
+                self.note_damage(segment, view.end_of(index)[1], error)
                 if self._end_of(view, index, segment.base_offset) == end:
                     raise
                 continue

@@ -9,6 +9,7 @@ write may run during a sync. `read` and `offset_for_time` may run on any thread 
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from logbroker.config import MAX_INT64, TopicConfig
 from logbroker.engine import FoundOffset, ProducerFacts
 from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError, ProducerForgottenError
 from logbroker.record.header import PREFIX_BYTES, BatchHeader, parse_header, stamped_with_append_time, stored_prefix
-from logbroker.storage.continuity import Continuity
+from logbroker.storage.continuity import Continuity, DamagedLogError
 from logbroker.storage.files import Files, creation_failed, storage_failed, unusable
 from logbroker.storage.handles import HandleCache, PartitionHandles
 from logbroker.storage.log_reader import LogRead, LogReader, LogView
@@ -34,6 +35,9 @@ from logbroker.storage.write_group import Staged, WriteGroup
 from logbroker.types import Durability, TimestampType, TopicId
 
 __all__ = ["LogEnd", "LogRead", "PartitionCheckpoint", "PartitionLog", "Staged", "WriteGroup"]
+
+
+_log = logging.getLogger(__name__)
 
 
 class PartitionLog:
@@ -253,13 +257,17 @@ class PartitionLog:
         return group
 
     def load_active(self, *, nowait: bool = False) -> None:
-        """Load the index of the active segment. This may take long; with `nowait`, raise BlockingIOError then. Also
-        raises CorruptLogError, TooManyOpenFilesError or StorageFailedError."""
+        """Load the index of the active segment, unless the segment is damaged. This may take long; with `nowait`, raise
+        BlockingIOError then. Also raises CorruptLogError, TooManyOpenFilesError or StorageFailedError."""
         for active in self._view.segments[-1:]:
+            if active.is_damaged:
+                continue
             try:
                 if not active.loaded:
                     active.load(self.log_end_offset, nowait=nowait)
                 self._handles.ensure_open(active.log_path)
+            except DamagedLogError as error:
+                self._reader.note_damage(active, self.log_end_offset, error)
             except BlockingIOError:
                 raise
             except OSError as error:
@@ -274,7 +282,11 @@ class PartitionLog:
         return WriteGroup()
 
     def _roll(self, group: WriteGroup, active: Segment | None, now_ms: int) -> Segment:
-        """Begin a new segment, which is written and synced with the write group."""
+        """Begin a new segment, which is written and synced with the write group.
+
+        This happens, too, if damage was found in the active segment: no reader gets past the damage to the end of that
+        segment, so records that it took now could not be read.
+        """
         segment = Segment(self._directory, self.log_end_offset, self._files, self._handles, self._rules)
         try:
             segment.create(now_ms)
@@ -282,8 +294,12 @@ class PartitionLog:
             raise creation_failed(segment.log_path, error) from error
         group.created_segment = True
         if active is not None:
+            if active.is_damaged:
+                text = "%s is damaged: a new segment begins at offset %d, and is read from there on"
+                _log.warning(text, active.log_path, segment.base_offset)
             active.seal()
-            group.sealed.append(active)
+            if active.loaded:
+                group.sealed.append(active)
         self._view = self._view.with_segments((*self._view.segments, segment))
         return segment
 

@@ -72,6 +72,7 @@ class Segment:
         "created_ms",
         "first_crc",
         "first_timestamp_ms",
+        "is_damaged",
         "loaded",
         "log_path",
         "max_timestamp_ms",
@@ -108,6 +109,8 @@ class Segment:
         self.removed = False
         self.loaded = False
         """Whether the indexes are loaded, so that the segment can take appends."""
+        self.is_damaged = False
+        """Whether a read has found damage. Records that the segment took from then on could not be read."""
         self.sealed = False
         """Whether the segment is complete: it gets no more appends."""
         self._stem = f"{directory}/{base_offset:020d}"
@@ -157,7 +160,8 @@ class Segment:
 
     def seal(self) -> None:
         """Mark the segment as complete: it gets no more appends."""
-        self._append_time_entry()
+        if self.loaded:
+            self._append_time_entry()
         self.sealed = True
 
     def finish(self) -> None:
@@ -167,7 +171,8 @@ class Segment:
             self.save_indexes()
 
     def is_full(self, last_offset: int, size_bytes: int, timestamp_ms: int, now_ms: int, config: TopicConfig) -> bool:
-        """Return whether a new batch needs a new segment: this segment would become too large, or is too old."""
+        """Return whether a new batch needs a new segment: this segment would become too large, is too old, or is
+        damaged."""
         size_after_bytes = self.size_bytes + size_bytes
         self.created_ms = min(self.created_ms, now_ms)  # The clock may have been ahead.
         # As in Kafka, the records' own timestamps give the age, if there are any. The segment would not age until the
@@ -177,7 +182,8 @@ class Segment:
         else:
             age_ms = now_ms - self.created_ms
         return self.size_bytes > 0 and (
-            size_after_bytes > config.segment_bytes
+            self.is_damaged
+            or size_after_bytes > config.segment_bytes
             or size_after_bytes > MAX_POSITION
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
             or age_ms > config.segment_ms

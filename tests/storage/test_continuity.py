@@ -335,6 +335,46 @@ def test_what_retention_takes_is_no_damage_any_more(tmp_path: Path) -> None:
     assert reading.offsets_from(start) == (list(range(start, filled.written)), None)
 
 
+@pytest.mark.parametrize("kind", ["header", "CRC", "cut", "index lost"])
+def test_records_that_come_after_damage_in_the_active_segment_is_found_are_read(tmp_path: Path, kind: str) -> None:
+    filled = Filled(tmp_path / "t-0")
+    partition = filled.partition
+    partition.open()
+    filled._fill(2)
+    partition.stop()
+    path = partition.logs()[-1]
+    sound = path.read_bytes()
+    place = [BatchPlace(path, position, header.base_offset) for position, header in _headers(sound)][1]
+    if kind != "index lost":
+        filled.opened()
+    if kind == "cut":
+        os.truncate(path, place.position)
+    else:
+        _flip(path, place.position * 8 + (8 * 70 if kind == "CRC" else 0))
+    if kind == "index lost":
+        # Nobody reads: the append itself finds the damage, when it makes the index anew.
+        path.with_suffix(".index").unlink()
+        filled.opened()
+    else:
+        with pytest.raises(CorruptLogError):
+            partition.log.read(place.base_offset, 1000, nowait=False, check_crc=True)
+    end, segments = filled.written, len(partition.logs())
+    assert partition.log.read(end, 1000, nowait=False).batches == b"", "whoever is past the damage waits for records"
+    filled._fill(2)
+    assert len(partition.logs()) == segments + 1
+    reading = Reading(partition.log, 1000)
+    assert reading.offsets_from(end) == (list(range(end, filled.written)), None)
+    with pytest.raises(CorruptLogError) as caught:
+        partition.log.read(place.base_offset, 1000, nowait=False)
+    assert caught.value.readable_from == end
+    partition.stop()
+    path.write_bytes(sound)
+    reading = filled.opened()
+    assert reading.offsets_from(0) == (list(range(filled.written)), None)
+    filled._fill(1)
+    assert len(partition.logs()) == segments + 1
+
+
 def test_appends_go_on_behind_damage_that_a_reader_has_met(tmp_path: Path) -> None:
     filled = Filled(tmp_path / "t-0")
     places = [filled.segments[1][1], filled.segments[-2][1]]

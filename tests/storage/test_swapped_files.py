@@ -87,9 +87,13 @@ def test_nothing_is_appended_to_a_segment_of_another_partition(tmp_path: Path) -
     _swap([path.name], one, other)
     content = path.read_bytes()
     one.open()
-    with pytest.raises(CorruptLogError, match=r"byte 0,"):
-        one.append(batch_of(b"new"))
+    [appended] = one.append(batch_of(b"new"))
     assert path.read_bytes() == content
+    with pytest.raises(CorruptLogError, match=r"byte 0,"):
+        one.log.read(int(path.stem), 500, nowait=False)
+    assert [record.value for record in decoded(one.log.read(appended.base_offset, 500, nowait=False).batches)] == [
+        b"new"
+    ]
 
 
 def test_a_segment_of_another_partition_is_noticed_after_a_crash_too(tmp_path: Path) -> None:
