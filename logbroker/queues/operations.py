@@ -32,8 +32,8 @@ from logbroker.queues.model.splits import Split
 from logbroker.queues.model.starts import Rewound, StartAt
 from logbroker.queues.records.fetch import Records
 from logbroker.queues.retention.holder import RetentionHolder
+from logbroker.queues.retention.stalled_records import StalledBelow
 from logbroker.queues.state import failures as retry
-from logbroker.queues.state.completion import RecordIds
 from logbroker.record.codec import Headers, LogRecord
 from logbroker.record.message_headers import NOT_BEFORE
 from logbroker.types import TopicId
@@ -197,7 +197,8 @@ class Operations:
         target cannot be read.
 
         Records of blocked and parked lanes below the target stay unless `drop_standing` is set. `Rewound` counts them,
-        and the other records that are skipped.
+        and the other records that are skipped. Records in damaged parts of the log are skipped, too, because nobody can
+        tell whose they are.
         Raises the error that prevents reading the keys of these lanes, or OverloadedError if lanes are blocked or
         parked faster than they can be looked up.
         """
@@ -229,15 +230,23 @@ class Operations:
         self._context.check_serving()
         targets = {partition: target for partition, target in found.items() if isinstance(target, int)}
         before = {partition: queue.done.floor(partition) for partition in targets}
-        counts = {partition: queue.done.count_undone(record_ids) for partition, record_ids in standing.items()}
+        kept = {partition: below.record_ids for partition, below in standing.items()}
+        counts = {partition: queue.done.count_undone(record_ids) for partition, record_ids in kept.items()}
         if targets and not dry_run:
             queue.rewind(
-                targets, self._context.moment(), include_parked=include_parked, kept=None if drop_standing else standing
+                targets, self._context.moment(), include_parked=include_parked, kept=None if drop_standing else kept
             )
             self._hold.rewound(targets)
         self._context.touched()
         rewound = [
-            Rewound(partition, before[partition], target, stands, max(0, undone[partition] - stands))
+            Rewound(
+                partition,
+                before[partition],
+                target,
+                stands,
+                max(0, undone[partition] - stands),
+                standing[partition].unreadable if partition in standing else 0,
+            )
             if isinstance(target, int)
             else target
             for partition, target in found.items()
@@ -245,6 +254,13 @@ class Operations:
         ]
         if not dry_run:
             _log.info("queue group %s: rewound by an operator: %s", self._context.group_id, rewound)
+            for partition, below in standing.items():
+                if below.unreadable:
+                    text = (
+                        "queue group %s: the rewind gave up %d records of partition %d that cannot be read, because the"
+                        " log is damaged there; they may be of blocked and parked lanes"
+                    )
+                    _log.warning(text, self._context.group_id, below.unreadable, partition)
         return await self._context.commits.synced(rewound)
 
     async def _count_undone_below(self, targets: dict[int, int | LogbrokerError]) -> dict[int, int]:
@@ -260,7 +276,7 @@ class Operations:
                 await pace.step(2)
         return undone
 
-    async def _standing_below(self, targets: dict[int, int | LogbrokerError]) -> dict[int, RecordIds]:
+    async def _standing_below(self, targets: dict[int, int | LogbrokerError]) -> dict[int, StalledBelow]:
         """Find the records below the targets that are in lanes that are blocked or parked when this returns, by
         partition. If a partition cannot be read, its error replaces its target in `targets`."""
         queue, finder = self._queue, self._hold.standing
@@ -268,8 +284,10 @@ class Operations:
             for _ in range(MAX_LOOKS):
                 noted.clear()
                 keyed_by = finder.keyed_by()
-                standing = await finder.set_aside(targets)
-                below: dict[int, RecordIds] = {}
+                standing = await finder.set_aside(
+                    {partition: target for partition, target in targets.items() if isinstance(target, int)}
+                )
+                below: dict[int, StalledBelow] = {}
                 for partition, target in list(targets.items()) if standing else ():
                     if isinstance(target, int) and target > queue.done.floor(partition):
                         try:

@@ -869,17 +869,19 @@ class RewindResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[RewoundPartition, _Mapping]]] = ...) -> None: ...
 
 class RewoundPartition(_message.Message):
-    __slots__ = ("status", "partition", "floor_before", "floor", "standing_records", "skipped_records")
+    __slots__ = ("status", "partition", "floor_before", "floor", "standing_records", "skipped_records", "unreadable_records")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     FLOOR_BEFORE_FIELD_NUMBER: _ClassVar[int]
     FLOOR_FIELD_NUMBER: _ClassVar[int]
     STANDING_RECORDS_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    UNREADABLE_RECORDS_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     partition: int
     floor_before: int
     floor: int
     standing_records: int
     skipped_records: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., partition: _Optional[int] = ..., floor_before: _Optional[int] = ..., floor: _Optional[int] = ..., standing_records: _Optional[int] = ..., skipped_records: _Optional[int] = ...) -> None: ...
+    unreadable_records: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., partition: _Optional[int] = ..., floor_before: _Optional[int] = ..., floor: _Optional[int] = ..., standing_records: _Optional[int] = ..., skipped_records: _Optional[int] = ..., unreadable_records: _Optional[int] = ...) -> None: ...

@@ -8,6 +8,7 @@ as if nothing had been.
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -147,3 +148,38 @@ def test_only_records_in_damage_and_behind_them_wait_and_fail_no_attempt(
             with Consumer(served.address) as consumer:
                 consumer.assign(LETTERS)
                 assert list(consumer.until_end()) == []
+
+
+@pytest.mark.prove
+def test_groups_go_on_behind_damage_in_the_newest_segment(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data_dir = in_directory(tmp_path)
+    with Served(data_dir) as served:
+        served.create_topic()
+        with QueueAdmin(served.address) as queues:
+            queues.create_queue(GROUP, TOPIC, QueueSettings(max_attempts=1, on_exhausted="park"))
+        _produce(served.address, range(20))
+        with Worker(served.address, GROUP, prefetch=1) as worker:
+            next(iter(worker)).nack(reason="cannot")
+            worker.flush()
+        with Consumer(served.address, group="readers") as consumer:
+            consumer.subscribe(TOPIC)
+            assert len(list(consumer.until_end())) == 20
+        [log] = (data_dir / f"{TOPIC}-0").glob("*.log")
+        sound = log.read_bytes()
+        with log.open("r+b") as file:
+            file.seek(sound.index(b"000010"))
+            file.write(b"x")
+        _find_damage(served.address)
+        _produce(served.address, range(20, 30))
+        with Consumer(served.address, group="readers") as consumer:
+            consumer.subscribe(TOPIC)
+            assert [record.offset for record in consumer.until_end()] == list(range(20, 30))
+        queue = Queue(served.address, capfd)
+        rewind = ("rewind", GROUP, "--to", "20", "--partition", "0")
+        assert "10 skipped records cannot be read" in " ".join(queue(*rewind, "--dry-run").split())
+        [rewound] = json.loads(queue(*rewind, "--yes", "--json"))
+        assert (rewound["standing_records"], rewound["skipped_records"], rewound["unreadable_records"]) == (2, 18, 10)
+        # The parked key has two records before the damage, and one behind it.
+        queue("work", GROUP, "--exec", "true", "--until-end")
+        assert json.loads(queue("describe", GROUP, "--json"))["counts"]["waiting"] == 3
+    log.write_bytes(sound)

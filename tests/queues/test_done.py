@@ -75,6 +75,8 @@ def test_floor_pages_and_undone_ranges_agree_with_a_set(
     assert at_once(done.count()) == {0: 0, 1: len(marked)}
     for offset in (0, floor, END - 1, *list(marked)[:20]):
         assert (record_id_of(1, offset) in done) == (offset in marked)
+        following = next((later for later in range(offset, END) if later not in marked), END)
+        assert done.skip_done(record_id_of(1, offset)) == record_id_of(1, following)
     assert record_id_of(0, 0) not in done
 
 

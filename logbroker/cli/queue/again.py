@@ -237,7 +237,8 @@ def rewind(
 
     Parked lanes stay parked unless --include-parked is given. If GROUP moves forward, the records of blocked and parked
     lanes before the new place are kept unless --drop-standing is given. All other records before it that are not done
-    are skipped: they count as done. --dry-run counts both.
+    are skipped: they count as done. Records that cannot be read because the log is damaged are skipped, too. --dry-run
+    counts all of them.
 
     \b
     Examples:
@@ -271,6 +272,7 @@ def rewind(
                     "floor": partition.floor,
                     "standing_records": partition.standing_records,
                     "skipped_records": partition.skipped_records,
+                    "unreadable_records": partition.unreadable_records,
                 }
                 if partition.error is None
                 else {"partition": partition.partition, "error": str(partition.error)}
@@ -291,6 +293,12 @@ def rewind(
                 error,
             )
         terminal.show(rows)
+        for partition in rewound:
+            if partition.unreadable_records:
+                write_line(
+                    f"partition {partition.partition}: {counted(partition.unreadable_records, 'skipped record')} cannot"
+                    " be read, because the log is damaged there, and may be of blocked and parked lanes"
+                )
         if dry_run:
             write_line("nothing was changed (--dry-run)")
     if failures:
@@ -301,9 +309,12 @@ def rewind(
 def _consequences(planned: Sequence[RewoundPartition], *, drop_standing: bool) -> str:
     skipped = sum(partition.skipped_records for partition in planned)
     standing = sum(partition.standing_records for partition in planned)
+    unreadable = sum(partition.unreadable_records for partition in planned)
     told = "Records that were done may come again"
     if skipped:
         told += f"; {counted(skipped, 'record')} not done yet will count as done"
+    if unreadable:
+        told += f" ({unreadable} of them cannot be read, and may be of blocked and parked lanes)"
     if standing or drop_standing:
         fate = "will count as done" if drop_standing else "will be kept"
         told += f"; {counted(standing, 'record')} of blocked and parked lanes {fate}"

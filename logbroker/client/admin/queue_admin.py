@@ -310,6 +310,7 @@ class QueueAdmin(Droppable):
                 floor=partition.floor,
                 standing_records=partition.standing_records,
                 skipped_records=partition.skipped_records,
+                unreadable_records=partition.unreadable_records,
                 error=error_of_item(partition.status),
             )
             for partition in response.partitions

@@ -360,6 +360,9 @@ class RewoundPartition(msgspec.Struct, frozen=True, kw_only=True):
     """Records of blocked and parked lanes below the floor. They stay or, with `drop_standing`, count as done."""
     skipped_records: int = 0
     """Other records below the floor that are not done. They count as done after the rewind."""
+    unreadable_records: int = 0
+    """Number of these other records that could not be read because the log is damaged there: it is not known whether
+    they belong to blocked and parked lanes. 0 if no lane is blocked or parked."""
     error: LogbrokerError | None = None
 
 

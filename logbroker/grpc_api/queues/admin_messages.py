@@ -206,4 +206,5 @@ def rewound_partition(partition: int, outcome: Rewound | LogbrokerError, statuse
         floor=outcome.floor,
         standing_records=outcome.standing_records,
         skipped_records=outcome.skipped_records,
+        unreadable_records=outcome.unreadable_records,
     )

@@ -33,6 +33,9 @@ class Rewound(msgspec.Struct, frozen=True):
     skipped_records: int = 0
     """Number of other records below the new floor that are not done. They count as done from now on. It is counted just
     before the rewind."""
+    unreadable_records: int = 0
+    """Number of these other records that were searched for records of blocked and parked lanes, and could not be read
+    because the log is damaged there."""
 
 
 class StartAt(msgspec.Struct, frozen=True, kw_only=True):

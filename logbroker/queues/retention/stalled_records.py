@@ -12,13 +12,19 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, insort
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Set
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Set
 from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
 from logbroker.engine import LogGeneration, Read, ReadableLog, ReadResult, damage_at
-from logbroker.errors import CorruptBatchError, InvalidRequestError, LogbrokerError, OffsetOutOfRangeError
+from logbroker.errors import (
+    CorruptBatchError,
+    CorruptLogError,
+    InvalidRequestError,
+    LogbrokerError,
+    OffsetOutOfRangeError,
+)
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.lane import BLOCKED, DEAD_LETTERING, PARKED, SHOWN_KEY_BYTES, WAITING, Lane
 from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
@@ -190,6 +196,14 @@ def _has_not_before(batch: StoredBatch) -> bool:
         return True  # Decoding it raises the error.
 
 
+class StalledBelow(NamedTuple):
+    """Stalled records below an offset of a partition."""
+
+    record_ids: RecordIds
+    unreadable: int
+    """Number of records that are not done and lie in damaged parts of the log: their keys are not known."""
+
+
 class _Scan(NamedTuple):
     """The position of the scan at some moment."""
 
@@ -266,14 +280,23 @@ class StalledRecords:
         # `sift` itself finds the records of this range that have a not-before time.
         begin = record_id_of(partition, start)
         met = {record_id for record_id in unknown if begin <= record_id < end and record_id in stalled.not_before}
-        found.add_keys(await self._keys_of(unknown - met, (partition,)))
+        has_grown = self._has_grown()
+        found.add_keys(
+            await self._keys_of(unknown - met, lambda record_id, _: has_grown or partition_of(record_id) == partition)
+        )
         found.add_keys(await self._delayed_before(scan, partition, start, until, now_ms))
         return found
 
-    async def set_aside(self, partitions: Collection[int]) -> Standing:
-        """Return the lanes and records that are set aside in some partitions: lanes that are blocked or parked, and
-        records that are due for the dead-letter topic and have no intent yet. Raises the error that prevents
-        reading."""
+    async def set_aside(self, targets: Mapping[int, int]) -> Standing:
+        """Return the lanes and records that are set aside below some offsets, by partition: lanes that are blocked or
+        parked, and records that are due for the dead-letter topic and have no intent yet. A blocked lane is left out if
+        the log is damaged at its head there, and its key is not known. Raises any other error that prevents reading."""
+
+        def is_needed(record_id: int, error: LogbrokerError) -> bool:
+            is_below = offset_of(record_id) < targets.get(partition_of(record_id), 0)
+            return not isinstance(error, CorruptLogError) if is_below else has_grown
+
+        has_grown = self._has_grown()
         self._forget_other_keys()
         queue = self._queue
         found = Standing(self.keyed_by(), self._queue.splits.lane_of)
@@ -285,24 +308,26 @@ class StalledRecords:
         if aside and queue.settings.ordering is not Ordering.NONE:
             keys, heads = await asyncio.to_thread(_of_lanes, lanes, aside, frozenset((BLOCKED, PARKED)))
             found.add_keys(keys)
-            found.add_keys(await self._keys_of(aside - heads, partitions))
+            found.add_keys(await self._keys_of(aside - heads, is_needed))
         return found
 
     def _has_grown(self) -> bool:
-        """Return whether a key may have records in more than one partition."""
+        """Return whether a key may have records in more than one partition, so that a record that cannot be read may
+        have the key of records in any of them."""
         return self._log.topic_by_id(self._topic_id).generation > 1
 
-    async def _keys_of(self, record_ids: Iterable[int], partitions: Collection[int]) -> list[bytes | None]:
+    async def _keys_of(
+        self, record_ids: Iterable[int], is_needed: Callable[[int, LogbrokerError], bool]
+    ) -> list[bytes | None]:
         """Return the keys of records, read from the log. The key is None if a record is gone from the log or cannot be
-        decoded. If a record cannot be read for another reason, its error is raised if the record lies in `partitions`,
-        or if the topic has grown, because its key may then have records there; otherwise the record is left out."""
+        decoded. If a record cannot be read for another reason, the error is raised if `is_needed` returns true for the
+        record and the error; otherwise the record is left out."""
         settings, keying = self._queue.settings, self.keyed_by()
         wanted = set(record_ids)
         if settings.ordering is Ordering.SINGLE and not keying.splits:
             return [b""] if wanted else []
         keys = {record_id: self._keys[record_id] for record_id in wanted & self._keys.keys()}
         unknown = sorted(wanted - keys.keys())
-        has_grown = self._has_grown()
         fetched = Records(self._log, self._topic_id, BatchCache(0))
         while unknown:
             now, unknown = unknown[:_KEYS_AT_ONCE], unknown[_KEYS_AT_ONCE:]
@@ -313,7 +338,7 @@ class StalledRecords:
                     keys[record_id] = lane_key_of(record, settings, keying, partition_of(record_id))
                 elif isinstance(record, OffsetOutOfRangeError | InvalidRequestError):
                     keys[record_id] = None  # The record is gone or cannot be decoded.
-                elif has_grown or partition_of(record_id) in partitions:
+                elif is_needed(record_id, record):
                     raise record
         self._keys = keys  # Set after the reads, because another call may have run during them.
         return list(keys.values())
@@ -383,7 +408,7 @@ class StalledRecords:
     async def read(
         self, partition: int, start: int, until: int, *, check_crc: bool = False
     ) -> AsyncGenerator[ReadResult, None]:
-        """Read a partition between two offsets; skip stretches in which all records are done. After each read, sleep as
+        """Read a partition between two offsets; begin each read at a record that is not done. After each read, sleep as
         long as it took, to leave half of the time to other work.
 
         Raises the error that prevents reading. With `check_crc`, this is also CorruptLogError for a damaged batch with
@@ -391,7 +416,7 @@ class StalledRecords:
         """
         loop = asyncio.get_running_loop()
         done = self._queue.done
-        while (offset := offset_of(done.skip_full(record_id_of(partition, start)))) < until:
+        while (offset := offset_of(done.skip_done(record_id_of(partition, start)))) < until:
             begun_at = loop.time()
             [result] = await self._log.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES)])
             if isinstance(result, LogbrokerError):
@@ -409,16 +434,31 @@ class StalledRecords:
             # Nobody waits for this; deliveries need the interpreter more.
             await asyncio.sleep(loop.time() - begun_at)
 
-    async def below(self, partition: int, until: int, standing: Standing) -> RecordIds:
-        """Return the stalled records of a partition below an offset that are not done. Raises the error that prevents
-        reading."""
+    async def below(self, partition: int, until: int, standing: Standing) -> StalledBelow:
+        """Return the stalled records of a partition below an offset that are not done. Damaged parts of the log are
+        passed over. Raises any other error that prevents reading."""
         queue = self._queue
         record_ids = RecordIds()
+        unreadable = 0
         start = queue.done.floor(partition)
-        async for result in self.read(partition, start, until):
-            sifted = sift(result.batches, partition, range(start, until), standing, queue.settings, queue.done)
-            await in_decoder(partial(_gather, sifted, partition, record_ids))
-        return record_ids
+        failed_at = -1
+        while start < until:
+            try:
+                async for result in self.read(partition, start, until, check_crc=True):
+                    sifted = sift(result.batches, partition, range(start, until), standing, queue.settings, queue.done)
+                    await in_decoder(partial(_gather, sifted, partition, record_ids))
+                    start = result.next_offset
+                break
+            except CorruptLogError as error:
+                if failed_at != start:
+                    failed_at = start  # Once damage is known, what lies before it can be read.
+                    continue
+                if error.readable_from <= start:
+                    raise
+                end = min(until, error.readable_from)
+                unreadable += queue.done.count_not_done(record_id_of(partition, start), record_id_of(partition, end))
+                start = end
+        return StalledBelow(record_ids, unreadable)
 
 
 def _of_lanes(

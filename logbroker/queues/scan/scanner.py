@@ -39,7 +39,7 @@ from logbroker.errors import (
 )
 from logbroker.pacing import Pace, Steps, at_once, in_turns
 from logbroker.queues.machine.queue import Queue
-from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.record_id import Moment, offset_of, record_id_of
 from logbroker.queues.records.columns import Undecodable, columns_of
 from logbroker.queues.records.decoder import in_decoder_if, is_heavy
 from logbroker.queues.records.fetch import MAX_READ_BYTES, Records
@@ -409,7 +409,8 @@ class Scanner:
         if isinstance(result, OffsetOutOfRangeError):
             self._jump(partition, position)
         elif isinstance(result, LogbrokerError):
-            raise result
+            if not (isinstance(result, CorruptLogError) and self._pass_over_done(partition, position, end)):
+                raise result
         elif result.batches and position < end:
             self._barriers.has_end(partition, result.high_watermark)
             await self._admit_read(partition, position, result, end)
@@ -435,6 +436,16 @@ class Scanner:
             self._due[partition] = None
         else:
             self._barriers.scanned_all(partition)
+
+    def _pass_over_done(self, partition: int, position: int, end: int) -> bool:
+        """Move on from a position at which the log is damaged to the next record that is not done, at most to `end`.
+        Return whether there are done records to pass over: nobody needs to know their keys."""
+        following = min(offset_of(self._queue.done.skip_done(record_id_of(partition, position))), end)
+        if following <= position:
+            return False
+        self._pass_over(partition, following)
+        self._due[partition] = None
+        return True
 
     def _pass_over(self, partition: int, offset: int) -> None:
         """Move the queue's position to an offset below which there are no more records to admit."""
@@ -464,9 +475,11 @@ class Scanner:
                 return
             if isinstance(piece, Undecodable):
                 damage = await damage_at(self._engine, self._topic_id, partition, piece.batch.header.base_offset)
-                if damage is not None:
-                    raise damage
                 if not self._is_at(partition, position):
+                    return
+                if damage is not None:
+                    if not self._pass_over_done(partition, position, end):
+                        raise damage
                     return
                 error = self._admitter.admit_undecodable(partition, piece)
                 if error is not None:

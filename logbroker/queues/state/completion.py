@@ -341,6 +341,18 @@ class DoneRecords:
             record_id = (record_id >> PAGE_SHIFT) + 1 << PAGE_SHIFT
         return record_id
 
+    def skip_done(self, record_id: int) -> int:
+        """Return the first record id, from this one on, that is not done."""
+        while True:
+            record_id = self.skip_full(record_id)
+            page = self._pages.get(record_id >> PAGE_SHIFT)
+            if page is None:
+                return record_id
+            page_end = (record_id >> PAGE_SHIFT) + 1 << PAGE_SHIFT
+            record_id += _trailing_ones(int.from_bytes(page, "little") >> (record_id & PAGE_RECORDS - 1))
+            if record_id < page_end:
+                return record_id
+
     def mark(self, record_ids: Iterable[int]) -> None:
         """Mark records as done."""
         self._changes.sources[self] = None
