@@ -116,6 +116,20 @@ def test_metrics_of_other_groups_are_written_if_the_letters_of_one_cannot_be_cou
     assert 'logbroker_group_lag{group="reports"} 3' in lines
 
 
+@pytest.mark.prove
+def test_metrics_tell_how_many_partitions_of_a_queue_group_are_not_in_its_numbers(
+    stopped: Path, tmp_path: Path
+) -> None:
+    with logbroker.embedded(stopped) as broker, QueueAdmin(broker.address) as queues:
+        queues.create_queue("billing", "orders")
+    os.truncate(stopped / "orders-0" / f"{0:020d}.log", 10)
+    file = tmp_path / "logbroker.prom"
+    with logbroker.embedded(stopped) as broker:
+        command = [sys.executable, "-c", program("metrics.py"), broker.address, str(stopped), str(file)]
+        subprocess.run(command, check=True, timeout=TIMEOUT_SECONDS)
+    assert 'logbroker_queue_unknown_partitions{group="billing"} 1' in file.read_text(encoding="utf-8").splitlines()
+
+
 class Backup(NamedTuple):
     ended: subprocess.CompletedProcess[str]
     made: Path
@@ -124,8 +138,11 @@ class Backup(NamedTuple):
     """The number of times that the records were copied."""
 
 
-def back_up(data_dir: Path, folder: Path, *, before_verify: str = "", address: str = "127.0.0.1:1") -> Backup:
-    """Run backup.sh; `before_verify` is a command that runs before each verification, with its arguments."""
+def back_up(
+    data_dir: Path, folder: Path, *, before_verify: str = "", address: str = "127.0.0.1:1", working_dir: Path = ROOT
+) -> Backup:
+    """Run backup.sh; `before_verify` is a command that runs before each verification, with its arguments. Its paths are
+    relative if they lie in `working_dir`."""
     programs, target, count = folder / "bin", folder / "backups", folder / "copies"
     programs.mkdir()
     target.mkdir()
@@ -143,7 +160,8 @@ def back_up(data_dir: Path, folder: Path, *, before_verify: str = "", address: s
         "PYTHONPATH": str(ROOT),
     }
     ended = subprocess.run(
-        ["sh", "-c", program("backup.sh"), "backup.sh", str(data_dir), str(target)],
+        ["sh", "-c", program("backup.sh"), *("backup.sh", *(_from(working_dir, path) for path in (data_dir, target)))],
+        cwd=working_dir,
         env=environment,
         capture_output=True,
         text=True,
@@ -151,6 +169,10 @@ def back_up(data_dir: Path, folder: Path, *, before_verify: str = "", address: s
     )
     (made,) = target.iterdir()
     return Backup(ended, made, count.read_text(encoding="utf-8").count("\n"))
+
+
+def _from(working_dir: Path, path: Path) -> str:
+    return str(path.relative_to(working_dir) if path.is_relative_to(working_dir) else path)
 
 
 @pytest.fixture(scope="module")
@@ -198,3 +220,20 @@ def test_a_backup_copies_again_what_was_copied_by_half(stopped: Path, tmp_path: 
     backup = back_up(stopped, tmp_path, before_verify=cut)
     assert torn.exists()
     assert (backup.ended.returncode, backup.copies) == (0, 2)
+
+
+@pytest.mark.prove
+def test_a_backup_takes_relative_paths(stopped: Path, tmp_path: Path) -> None:
+    backup = back_up(stopped, tmp_path, working_dir=tmp_path)
+    assert (backup.ended.returncode, backup.ended.stderr.count("\n")) == (0, 1), backup.ended.stderr
+    assert (backup.made / "records" / "orders-0").is_dir()
+
+
+@pytest.mark.prove
+def test_a_second_backup_leaves_the_first_alone(stopped: Path, tmp_path: Path) -> None:
+    second, said = tmp_path / "backup.sh", tmp_path / "said"
+    second.write_text(program("backup.sh"), encoding="utf-8")
+    begin = f"sh {second} {stopped} {tmp_path / 'backups'} 2> {said} 9>&- || :"
+    backup = back_up(stopped, tmp_path, before_verify=begin)
+    assert backup.ended.returncode == 0
+    assert said.read_text(encoding="utf-8") == f"another backup to {tmp_path / 'backups'} is running\n"
