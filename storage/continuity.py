@@ -54,6 +54,7 @@ class DamagedLogError(CorruptLogError):
         self.position = position
         self.offset = offset
         """First offset that cannot be read."""
+        self.fault = fault
 
 
 class Followed(msgspec.Struct, gc=False):

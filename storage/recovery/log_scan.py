@@ -27,13 +27,9 @@ def header_like(content: bytes) -> Iterator[int]:
     return (match.start() for match in _HEADER_LIKE.finditer(content))
 
 
-def good_batch(
-    buffer: bytes, position: int, offset: int, *, gaps_allowed: bool, leader_epoch: int | None = None
-) -> BatchHeader | None:
-    """Return the header of the whole, undamaged batch at `position` that continues the log at `offset`, or None.
-
-    The CRC covers neither base offset nor leader epoch, so both are compared with the expected values, if known.
-    """
+def good_batch(buffer: bytes, position: int, offset: int) -> BatchHeader | None:
+    """Return the header of the whole, undamaged batch at `position`, or None. The batch may begin at `offset` or later,
+    in any leader epoch: the CRC covers neither."""
     if len(buffer) - position < HEADER_BYTES:
         return None
     header = parse_header(buffer, position)
@@ -44,8 +40,6 @@ def good_batch(
         or end > len(buffer)
         or header.last_offset_delta < 0
         or header.base_offset < offset
-        or (header.base_offset > offset and not gaps_allowed)
-        or (leader_epoch is not None and header.leader_epoch != leader_epoch)
         or google_crc32c.value(buffer[position + CRC_START : end]) != header.crc
     ):
         return None
@@ -93,7 +87,7 @@ def find_good_batch(files: Files, fd: int, start: int, end: int, offset: int) ->
             possible = header.base_offset >= offset and header.size_bytes <= min(end - position, MAX_STORED_BATCH_BYTES)
             if not budget.spend(header.size_bytes if possible else 0):
                 return FoundBatch(position, is_sure=False)
-            if possible and good_batch(files.pread(fd, header.size_bytes, position), 0, offset, gaps_allowed=True):
+            if possible and good_batch(files.pread(fd, header.size_bytes, position), 0, offset):
                 return FoundBatch(position)
         start += _SEARCH_BYTES
     return FoundBatch(-1)

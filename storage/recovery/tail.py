@@ -66,6 +66,8 @@ class TailRecovery:
         self._only_last_write_torn = only_last_write_torn
         self._unsynced_bound_bytes = unsynced_bound_bytes
         self._file_bytes: dict[int, int] = {}
+        self._epoch_before = -1
+        """Leader epoch of the last good batch; -1: there is none yet."""
 
     def run(self, recovery_point: int, new_segments: Sequence[Segment], file_bytes: dict[int, int]) -> None:
         """Recover everything above the recovery point: the rest of the last segment, then the new segments.
@@ -81,15 +83,13 @@ class TailRecovery:
             self._remove(pending.pop())
         if self.segments:
             last = self.segments[-1]
-            with reading(last.log_path):
-                last.load(recovery_point)
-                with self._handles.pinned(last.log_path) as handle:
-                    # The headers must lead exactly to the recovery point.
-                    position, offset = last.locate(handle, recovery_point, last.size_bytes, nowait=False)
-            if (position, offset) != (last.size_bytes, recovery_point) and not last.rules.may_skip_to(recovery_point):
-                raise DamagedLogError(
-                    last.log_path, position, offset, f"is missing: the recovery point is offset {recovery_point}"
-                )
+            try:
+                self._check_start(last, recovery_point)
+            except DamagedLogError as error:
+                raise CorruptLogError(
+                    f"{last.log_path}: the batch at byte {error.position}, where offset {error.offset} belongs, "
+                    f"{error.fault}; restore the file from a backup, or {_see_repair(last.log_path)}"
+                ) from None
             self._extend(last, file_bytes[last.base_offset], pending)
         while pending and not self.cut:
             if not self._goes_on(pending[0]):
@@ -102,11 +102,22 @@ class TailRecovery:
         for segment in pending:
             self._set_aside(segment)
 
+    def _check_start(self, last: Segment, recovery_point: int) -> None:
+        """Raise DamagedLogError if the headers of the last known segment do not lead exactly to the recovery point."""
+        with reading(last.log_path):
+            last.load(recovery_point)
+            with self._handles.pinned(last.log_path) as handle:
+                position, offset = last.locate(handle, recovery_point, last.size_bytes, nowait=False)
+        if (position, offset) != (last.size_bytes, recovery_point) and not last.rules.may_skip_to(recovery_point):
+            fault = f"is missing: the recovery point is offset {recovery_point}"
+            raise DamagedLogError(last.log_path, position, offset, fault)
+
     def _goes_on(self, segment: Segment) -> bool:
-        """Return whether a segment may follow. Only imported logs may have gaps."""
+        """Return whether a segment may follow. Logs have gaps only if they are imported or the rules accept them."""
         if segment.base_offset == self.end_offset:
             return True
-        if self._imported and (segment.base_offset > self.end_offset or not self.segments):
+        may_skip = self._imported or segment.rules.may_skip_to(segment.base_offset)
+        if (may_skip and segment.base_offset > self.end_offset) or (self._imported and not self.segments):
             return True
         if self._only_last_write_torn or self._stopped_cleanly:
             raise CorruptLogError(
@@ -162,13 +173,9 @@ class TailRecovery:
 
     def _take_batches(self, segment: Segment, window: bytes) -> None:
         position = 0
-        while header := good_batch(
-            window,
-            position,
-            self.end_offset,
-            gaps_allowed=self._imported,
-            leader_epoch=None if self._imported else self._epoch_at(self.end_offset),
-        ):
+        while header := good_batch(window, position, self.end_offset):
+            if not self._imported and segment.rules.fault(header, self.end_offset, self._epoch_before):
+                break
             if header.next_offset - 1 - segment.base_offset > MAX_RELATIVE_OFFSET:
                 break  # No broker writes such an offset into this segment.
             if not self.epochs or header.leader_epoch > self.epochs[-1].epoch:
@@ -178,6 +185,7 @@ class TailRecovery:
             if header.base_offset != self.end_offset or header.leader_epoch != self._epoch_at(header.base_offset):
                 self.gaps_below = header.next_offset
             self.end_offset = header.next_offset
+            self._epoch_before = header.leader_epoch
             if not segment.size_bytes:
                 segment.first_crc = header.crc
             segment.append(

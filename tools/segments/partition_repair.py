@@ -657,7 +657,7 @@ def _checkpoint(
         forgotten_below=producers.forgotten_below,
         boot_id=boot_id(),
         epochs=[entry for entry in epochs if entry.start_offset < end_offset],
-        gaps_below=max([before.gaps_below, *(behind + 1 for _, behind in gaps)]),
+        gaps_below=max([min(before.gaps_below, end_offset), *(behind + 1 for _, behind in gaps)]),
         history_unknown=False,
     )
 
