@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Final
 
@@ -44,7 +44,6 @@ from logbroker.group_runtime.group_store import GROUP_SCOPE, GROUPS_SCOPE, liste
 from logbroker.private_files import DIRECTORY_MODE, remove_directory
 from logbroker.queues.model.settings import GROUP_TYPE as QUEUE_GROUP
 from logbroker.queues.state.rows import HANDED_ROW, HEADER_ROW, PRODUCER_ROW, SESSION_ROW, decode_header
-from logbroker.record.header import BatchHeader
 from logbroker.storage.data_dir import META_NAME, DataDir
 from logbroker.storage.files import RealFiles, read_regular, what_is_at
 from logbroker.storage.metadata.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write, is_missing
@@ -56,25 +55,22 @@ from logbroker.storage.partition_checkpoint import (
     SegmentCheckpoint,
     decode_partition,
     epochs_unknown_below,
-    power_cut_may_have_taken_metadata,
 )
 from logbroker.storage.partition_files import (
     EPOCHS_NAME,
-    LINKED_ADVICE,
     METADATA_NAME,
     EpochStart,
     Owner,
     decode_epochs,
     decode_metadata,
-    encode_epochs,
 )
+from logbroker.storage.recovery.rehearsal import why_refused
 from logbroker.storage.removal import is_set_aside
 from logbroker.tools.metadata_backup import Backup, count_values, extract, free_path, utc_text
-from logbroker.tools.segments.batch_checks import header_fault
 from logbroker.tools.segments.locate import file_bytes, has_partition_files, segments_in
 from logbroker.tools.segments.log_file import LogFile
 from logbroker.tools.segments.mend import give
-from logbroker.tools.segments.partition_checks import segment_faults
+from logbroker.tools.segments.reading import Progress
 from logbroker.tools.segments.scan import LogScan
 from logbroker.types import INTERNAL_PREFIX, TopicId, is_topic_name
 
@@ -142,10 +138,10 @@ def _make_anew(directory: Path) -> None:
     directory.mkdir(DIRECTORY_MODE)
 
 
-def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
+def plan_restore(backup: Backup, store: Path, data_dir: Path, progress: Progress = lambda _bytes: None) -> RestorePlan:
     """Compare a backup, extracted to the directory `store`, with the partitions of a data directory. Writes nothing.
 
-    Raises CorruptLogError, DataDirError and OSError.
+    Reads what the next start will scan. Raises CorruptLogError, DataDirError and OSError.
     """
     plan = RestorePlan(backup=backup, values=count_values(store), store_error=_store_error(data_dir / META_NAME))
     now_ms = time.time_ns() // 1_000_000
@@ -165,7 +161,7 @@ def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
     finally:
         reader.close()
     group_topics = _topics_of(state, group_ids)
-    _Comparison(plan, data_dir, rows, producer_keys, group_topics, now_ms).run(topics)
+    _Comparison(plan, data_dir, rows, producer_keys, group_topics, now_ms, progress).run(topics)
     return plan
 
 
@@ -254,6 +250,7 @@ class _Comparison:
         producer_keys: Sequence[bytes],
         group_topics: Mapping[str, TopicId],
         now_ms: int,
+        progress: Progress,
     ) -> None:
         """`group_topics`: the topic of each queue group in the backup."""
         self._plan = plan
@@ -262,6 +259,7 @@ class _Comparison:
         self._producer_keys = producer_keys
         self._group_topics = group_topics
         self._now_ms = now_ms
+        self._progress = progress
         self._found: dict[str, dict[int, TopicId | None]] = {}
         """The topic id that each partition.metadata states, by topic and partition number; None if the file is missing
         or damaged."""
@@ -416,7 +414,9 @@ class _Comparison:
     ) -> None:
         """Add a note about partitions without files. The next start refuses those that had records at the backup, and
         makes the others anew."""
-        offline = [f"{topic.name}-{number}" for number, known in missing.items() if known and known.recovery_point]
+        offline = [
+            f"{topic.name}-{number}" for number, known in missing.items() if self._why_refused(topic, number, known)
+        ]
         self._plan.offline += offline
         empty = len(missing) - len(offline)
         if not empty:
@@ -443,13 +443,12 @@ class _Comparison:
         return "If they had records, put their files back before the next start"
 
     def _compare_partition(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint | None) -> None:
-        self._check_place(
-            topic, number, checkpoint or PartitionCheckpoint(recovery_point=0, log_start_offset=0, segments=[])
-        )
+        """Compare a partition that the backup knows with its files. `checkpoint` is its row in the backup."""
         sizes = self._sizes(topic, number)
         if checkpoint is None:
-            self._plan.unscanned_bytes += sum(sizes.values())
+            self._rehearse(topic, number, None, sum(sizes.values()))
             return
+        checkpoint = _before_cuts(checkpoint, _epochs_in(self._directory(topic, number)))
         checkpoint.history_unknown = True
         first = min(sizes, default=0)
         if first > checkpoint.log_start_offset:
@@ -459,81 +458,10 @@ class _Comparison:
             if not checkpoint.segments:
                 checkpoint = _from_the_start(first, checkpoint)
             self._note(f"{topic.name}-{number}: begins at offset {first} now, as retention left it since the backup")
-        known_epochs = list(checkpoint.epochs)
-        fault = self._segment_fault(checkpoint, sizes) or self._take_epochs(topic, number, checkpoint)
-        self._store(topic, number, checkpoint)
-        fault = fault or self._hole(topic, number, checkpoint, sizes, known_epochs)
-        if fault:
-            self._note_offline(topic, number, fault)
-            return
         known = {entry.base_offset: entry.size_bytes for entry in checkpoint.segments}
         last = max(known, default=-1)
-        self._plan.unscanned_bytes += sum(
-            size_bytes - known.get(base_offset, 0) for base_offset, size_bytes in sizes.items() if base_offset >= last
-        )
-
-    def _segment_fault(self, checkpoint: PartitionCheckpoint, sizes: Mapping[int, int]) -> str:
-        """Return why the files are not those of the backup's log, "" if they may be."""
-        for base_offset, reason in segment_faults(checkpoint, sizes):
-            return f"{base_offset:020d}.log: {reason}"
-        return ""
-
-    def _take_epochs(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint) -> str:
-        """Add to the checkpoint the leader epochs that began below the recovery point since the backup, because the
-        recovery point was raised or a repair has cut the log. Return what is wrong with the file, "" if nothing is."""
-        try:
-            epochs = _epochs_in(self._directory(topic, number))
-        except (CorruptLogError, OSError) as error:
-            return str(error)
-        known = checkpoint.epochs
-        if epochs[: len(known)] != known:
-            return f"{EPOCHS_NAME}: it should begin with {encode_epochs(known).decode('ascii')!r}"
-        checkpoint.epochs += epochs_unknown_below(checkpoint, epochs)
-        return ""
-
-    def _hole(
-        self,
-        topic: Topic,
-        number: int,
-        checkpoint: PartitionCheckpoint,
-        sizes: Mapping[int, int],
-        known_epochs: Sequence[EpochStart],
-    ) -> str:
-        """Return where the log after the recovery point lacks records that a repair, of which the backup does not know,
-        has accepted as lost; "" if it lacks none.
-
-        The headers of all batches have to be read for this. A repair begins a leader epoch, so they are read only if
-        the partition has one that the backup does not know.
-        """
-        directory = self._directory(topic, number)
-        epochs = _epochs_in(directory)
-        if len(epochs) <= len(known_epochs):
-            return ""
-        known = {entry.base_offset: entry.size_bytes for entry in checkpoint.segments}
-        end_offset = checkpoint.recovery_point
-        found = ""
-        for base_offset in sorted(base for base in sizes if sizes[base] and base >= max(known, default=0)):
-            name = f"{base_offset:020d}.log"
-            if base_offset > end_offset:
-                found = f"{name}: the log before it ends at offset {end_offset}"
-                break
-            with LogFile(f"{directory}/{name}") as log:
-                end_offset, position = _followed(log, known.get(base_offset, 0), end_offset)
-                if position == log.size_bytes:
-                    continue
-                header = _good_header(log, position)
-            if header is None or header.base_offset <= end_offset:
-                return ""  # The bytes there are damaged. What the next start does then depends on what follows.
-            found = f"{name}: offset {end_offset} belongs at byte {position}, but the batch there begins at"
-            found += f" {header.base_offset}"
-            break
-        if not found and epochs[-1].start_offset > end_offset:
-            found = f"{EPOCHS_NAME}: leader epoch {epochs[-1].epoch} begins at {epochs[-1].start_offset}, but the log"
-            found += f" ends at {end_offset}"
-        return found and (
-            f"{found}. If `segment repair` has accepted that records are missing, let it do so again after the restore:"
-            f" logbroker segment repair {directory} --accept-gaps"
-        )
+        unscanned_bytes = sum(size - known.get(base, 0) for base, size in sizes.items() if base >= last)
+        self._rehearse(topic, number, checkpoint, unscanned_bytes)
 
     def _begin_anew(self, topic: Topic, number: int) -> None:
         """Write a row for a partition that the backup does not know. By this row, the next start scans the whole
@@ -546,27 +474,44 @@ class _Comparison:
             unsynced_bound_bytes=BrokerConfig().max_produce_bytes_in_flight + MAX_STORED_BATCH_BYTES,
             history_unknown=True,
         )
-        if sizes:
-            checkpoint = _from_the_start(min(sizes), checkpoint)
-            self._store(topic, number, checkpoint)
-            self._plan.unscanned_bytes += sum(sizes.values())
-        self._check_place(topic, number, checkpoint)
-        fault = self._take_epochs(topic, number, checkpoint) or self._hole(topic, number, checkpoint, sizes, [])
-        if fault:
-            self._note_offline(topic, number, fault)
+        anew = _from_the_start(min(sizes), checkpoint) if sizes else None
+        self._rehearse(topic, number, anew, sum(sizes.values()))
 
-    def _check_place(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint) -> None:
-        """Add a note if the next start refuses the partition because of its directory or its partition.metadata."""
+    def _rehearse(
+        self,
+        topic: Topic,
+        number: int,
+        checkpoint: PartitionCheckpoint | None,
+        unscanned_bytes: int,
+    ) -> None:
+        """Store the checkpoint of a partition, and open the partition with it as the next start will. Add a note if the
+        start will refuse it."""
         directory = self._directory(topic, number)
-        if directory.is_symlink():
-            self._note_offline(topic, number, f"it is a symbolic link; {LINKED_ADVICE}")
-        path, content = directory / METADATA_NAME, b""
-        try:
-            content = read_regular(path)
-            decode_metadata(str(path), content)
-        except (CorruptLogError, OSError) as error:
-            if not power_cut_may_have_taken_metadata(checkpoint, content):
-                self._note_offline(topic, number, str(error))
+        newer: list[EpochStart] = []
+        if checkpoint is not None:
+            known = checkpoint.epochs
+            epochs = _epochs_in(directory)
+            if epochs[: len(known)] == known:
+                newer = epochs[len(known) :]
+                # Some may begin below the recovery point, because retention has raised it since the backup.
+                checkpoint.epochs = known + epochs_unknown_below(checkpoint, epochs)
+            self._store(topic, number, checkpoint)
+        fault = self._why_refused(topic, number, checkpoint)
+        if not fault:
+            self._plan.unscanned_bytes += unscanned_bytes
+            return
+        if newer:  # A repair begins a leader epoch.
+            fault += (
+                "; if `segment repair` has accepted since the backup that records are missing, let it do so again after"
+                f" the restore: logbroker segment repair {directory} --accept-gaps"
+            )
+        self._note_offline(topic, number, fault)
+
+    def _why_refused(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint | None) -> str:
+        """Return why the next start will refuse a partition, "" if it will open it."""
+        return why_refused(
+            str(self._directory(topic, number)), topic.id, topic.config, checkpoint, progress=self._progress
+        )
 
     def _end_offset(self, topic: Topic, number: int) -> int:
         """Return the next offset of a partition, which the headers of its last segment show."""
@@ -608,32 +553,40 @@ class _Comparison:
         self._plan.notes.append(text)
 
 
+def _before_cuts(checkpoint: PartitionCheckpoint, epochs: Sequence[EpochStart]) -> PartitionCheckpoint:
+    """Return the checkpoint of a log that repairs may have cut below the recovery point since. `epochs` are those that
+    its files name.
+
+    A cut begins a leader epoch at the new end of the log, and drops the later epochs. Only what is below belongs to the
+    log of the checkpoint. So the recovery point becomes the start of the segment that has the last record before the
+    cut: the next start scans what was appended since.
+    """
+    known = checkpoint.epochs
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known, epochs, strict=False)))
+    later = epochs[common:]
+    if not known or not later or later[0].epoch <= known[-1].epoch:
+        return checkpoint
+    cut = later[0].start_offset
+    before = [entry for entry in checkpoint.segments if entry.base_offset < cut] or checkpoint.segments[:1]
+    dropped_from = known[common].start_offset if common < len(known) else checkpoint.recovery_point
+    if cut >= checkpoint.recovery_point or cut > dropped_from or not before or before[-1].base_offset > cut:
+        return checkpoint
+    base_offset = before[-1].base_offset
+    return msgspec.structs.replace(
+        checkpoint,
+        recovery_point=base_offset,
+        segments=[*before[:-1], SegmentCheckpoint(base_offset, 0, -1)],
+        epochs=[entry for entry in known[:common] if entry.start_offset < base_offset],
+    )
+
+
 def _epochs_in(directory: Path) -> list[EpochStart]:
-    """Return the leader epochs in the file of a partition, none if there is no file. Raises CorruptLogError and
-    OSError."""
+    """Return the leader epochs in the file of a partition, none if it cannot be read."""
     path = directory / EPOCHS_NAME
     try:
         return decode_epochs(str(path), read_regular(path))
-    except FileNotFoundError:
+    except (CorruptLogError, OSError):
         return []
-
-
-def _good_header(log: LogFile, position: int) -> BatchHeader | None:
-    """Return the header of the batch at a position; None if the batch is damaged or not whole."""
-    header = log.header(position)
-    if header is None or header_fault(header, log.size_bytes - position) is not None:
-        return None
-    return header if log.batch_crc(position, header.size_bytes) == header.crc else None
-
-
-def _followed(log: LogFile, position: int, offset: int) -> tuple[int, int]:
-    """Follow the headers of batches from a position on, where an offset belongs. Return the offset that comes next, and
-    the position at which it belongs: the end of the file, or that of the first batch with another offset."""
-    while (header := log.header(position)) is not None:
-        if header.base_offset != offset or header_fault(header, log.size_bytes - position) is not None:
-            break
-        position, offset = position + header.size_bytes, header.next_offset
-    return offset, position
 
 
 def _highest(found: Mapping[int, TopicId | None], topic_id: TopicId) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +25,8 @@ from logbroker.tools.metadata_restore import restore as put_in_place
 _ADVICE: Final = (
     "If the files are older than this backup, restore a backup of the metadata from before they were copied"
 )
+
+_MIB: Final = 1 << 20
 
 data_dir_option = click.option(
     "--data-dir",
@@ -88,8 +92,9 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     the backup are gone: create them again.
 
     The files must not be older than the backup: a partition that lacks bytes which were synced at the time of the
-    backup is offline after the next start. The command names such partitions before it asks. It does not read the
-    records: `logbroker segment verify` finds damage in them.
+    backup is offline after the next start. The command names such partitions before it asks. To find them, it reads
+    what the next start will scan: the records after the recovery points of the backup. `logbroker segment verify` finds
+    damage in the records before these.
 
     \b
     Examples:
@@ -98,7 +103,8 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     """
     found = read_backup(file)
     with extracted(found, data_dir) as store:
-        plan = plan_restore(found, store, data_dir)
+        with _progress() as progress:
+            plan = plan_restore(found, store, data_dir, progress)
         if not as_json:
             _show(plan)
         replaced: Path | None = None
@@ -112,6 +118,19 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     elif not dry_run:
         kept = f"; the store that was there is kept as {replaced}: remove it when you no longer need it"
         tell("restored" if replaced is None else f"restored{kept}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int], None]]:
+    done = 0
+    with terminal.progress("reading", None, "MiB") as count:
+
+        def advance(read_bytes: int) -> None:
+            nonlocal done
+            done += read_bytes
+            count(-(-done // _MIB))
+
+        yield advance
 
 
 def _show(plan: RestorePlan) -> None:

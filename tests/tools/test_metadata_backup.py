@@ -142,14 +142,27 @@ def test_what_was_true_at_the_backup_only_is_not_believed(stopped: StoppedPartit
     assert next_ids[-1] < 1 << 62
 
 
-def test_a_leader_epoch_that_is_newer_than_the_backup_is_taken_from_the_file(
-    stopped: StoppedPartition, made: Backup
+@pytest.mark.parametrize("appended", [0, 1, 60])
+def test_a_partition_that_a_repair_has_cut_since_the_backup_keeps_what_it_had_then_and_got_since(
+    stopped: StoppedPartition, made: Backup, appended: int
 ) -> None:
-    """A repair may have cut the log since, or retention raised where it begins: the start is not to refuse the file."""
-    (stopped.directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 10\n")
-    restored(made, stopped.data_dir)
-    checkpoint = msgspec.msgpack.decode(_stored_row(stopped.data_dir), type=PartitionCheckpoint)
-    assert [(entry.epoch, entry.start_offset) for entry in checkpoint.epochs] == [(0, 0), (1, 10)]
+    """The backup knows other bytes after the cut."""
+    disk = stopped.disk
+    os.truncate(stopped.logs()[1], 500)
+    assert run(["segment", "repair", str(stopped.directory), "--cut", "--yes"]) == 0
+    disk.stored = _stored_row(stopped.data_dir)
+    disk.open(stopped_cleanly=True)
+    for number in range(appended):
+        disk.append(batch_of(b"later %d" % number, timestamp_ms=NOW_MS))
+    readable = _values_of(stopped)
+    stopped.stop()
+    with extracted(made, stopped.data_dir) as store:
+        plan = plan_restore(made, store, stopped.data_dir)
+        restore(plan, store, stopped.data_dir)
+    assert (plan.notes, plan.offline) == ([], [])
+    disk.stored = _stored_row(stopped.data_dir)
+    disk.open()
+    assert _values_of(stopped) == readable
 
 
 def test_a_segment_that_was_never_written_does_not_tell_where_a_partition_ended_when_its_topic_grew(
@@ -644,6 +657,11 @@ def test_a_restore_names_the_partitions_that_will_be_offline_and_asks(
         stopped.disk.open()
 
 
+def _lose_batch_of_the_backup(logs: list[Path]) -> None:
+    """The segment has grown since."""
+    flip_bit(logs[0], 8 * (batch_positions(logs[0])[1] + 70))
+
+
 def _lose_batch(logs: list[Path]) -> None:
     flip_bit(logs[2], 8 * (batch_positions(logs[2])[1] + 70))
 
@@ -657,7 +675,7 @@ def _lose_end(logs: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["topic of the backup", "topic found by its files"])
-@pytest.mark.parametrize("lose", [_lose_batch, _lose_segment, _lose_end])
+@pytest.mark.parametrize("lose", [_lose_batch_of_the_backup, _lose_batch, _lose_segment, _lose_end])
 def test_a_restore_names_the_partition_whose_lost_records_were_accepted_since_the_backup(
     stopped: StoppedPartition,
     made: Backup,
@@ -811,3 +829,21 @@ def test_each_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str
     assert run(["meta", command, "--help"]) == 0
     assert f"logbroker meta {command} " in capsys.readouterr().out
     assert run(["meta", command]) == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to others")
+@pytest.mark.parametrize("command", ["backup", "repair"])
+def test_a_command_of_root_leaves_the_lock_file_to_the_owner_of_the_store(
+    stopped: StoppedPartition, tmp_path: Path, command: str
+) -> None:
+    lock = stopped.data_dir / "meta" / "lock.mdb"
+    lock.unlink()
+    owner = 12_345
+    for path in [stopped.data_dir, *stopped.data_dir.rglob("*")]:
+        os.chown(path, owner, owner)
+    if command == "backup":
+        back_up(stopped.data_dir, tmp_path / "one.backup")
+    else:
+        stopped.logs()[1].unlink()
+        assert run(["segment", "repair", str(stopped.directory), "--cut", "--yes"]) == 0
+    assert (lock.stat().st_uid, lock.stat().st_gid, lock.stat().st_mode & 0o777) == (owner, owner, 0o600)
