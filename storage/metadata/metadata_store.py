@@ -107,6 +107,7 @@ class MetadataStore:
             path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
             if not is_new:
                 check_pages(path / DATA_NAME, TABLES)
+                _make_lock(path)
             environment = lmdb.open(
                 os.fsencode(path), map_size=map_bytes, max_dbs=len(TABLES), sync=True, metasync=True, mode=FILE_MODE
             )
@@ -396,6 +397,23 @@ def _open_to_read(path: Path) -> tuple[lmdb.Environment, bool]:
     return lmdb.open(os.fsencode(path), subdir=path.is_dir(), lock=False, **options), False
 
 
+def _make_lock(path: Path) -> None:
+    """Make the lock file of a store if it is missing, and give it to the owner of the store: LMDB would give it to this
+    user, so that a broker of another user could not open the store after a command of root. Raises OSError."""
+    lock = path / _LOCK_NAME
+    try:
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    except FileExistsError:
+        return
+    try:
+        owner = os.stat(path / DATA_NAME)
+        # Only root may give files to others. Another user that may write here has always kept the file.
+        with suppress(PermissionError):
+            os.chown(fd, owner.st_uid, owner.st_gid)
+    finally:
+        os.close(fd)
+
+
 def _failed(action: str, path: Path, error: Exception) -> LogbrokerError:
     """Return our error for an error of LMDB or the system. It says which file, why, and what to do."""
     file = path if os.path.isfile(path) else path / DATA_NAME
@@ -483,6 +501,7 @@ def copy_store(path: Path, target_fd: int) -> None:
     try:
         check_pages(path / DATA_NAME, TABLES, live=True)
         # This is a registered reader of LMDB: the broker does not reuse the pages of the snapshot meanwhile.
+        _make_lock(path)
         environment = lmdb.open(
             os.fsencode(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False, mode=FILE_MODE
         )
