@@ -9,6 +9,7 @@ import pytest
 
 from logbroker.client.sync import Admin, TopicPartition
 from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.errors import InvalidRequestError
 from logbroker.kafka_api.apis.table import TABLE
 from logbroker.kafka_api.refusal import has_refusal
 from logbroker.kafka_wire.apis import (
@@ -247,6 +248,15 @@ def test_a_topic_is_deleted_by_its_id(broker: EmbeddedBroker, topic: str) -> Non
     with RawClient(broker.kafka_address) as client:
         deleted = client.call(DELETE_TOPICS, 6, dt.DeleteTopicsRequest(topics=states))
     assert [(each.name, each.error_code) for each in deleted.responses] == [(topic, 0), (None, UNKNOWN_ID)]
+
+
+def test_a_topic_is_not_deleted_by_its_name_and_an_id_together(broker: EmbeddedBroker, topic: str) -> None:
+    ids = [id_of(broker, topic), b"n" * 16]
+    states = [dt.DeleteTopicsRequestTopicState(name=topic, topic_id=each) for each in ids]
+    with RawClient(broker.kafka_address) as client:
+        deleted = client.call(DELETE_TOPICS, 6, dt.DeleteTopicsRequest(topics=states))
+    assert [each.error_code for each in deleted.responses] == [InvalidRequestError.kafka_code] * 2
+    assert id_of(broker, topic) == ids[0]
 
 
 @pytest.mark.parametrize("version", versions(FIND_COORDINATOR))

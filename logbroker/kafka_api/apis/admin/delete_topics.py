@@ -5,7 +5,7 @@ v1: adds the throttle time. v4: flexible. v5: error messages. v6: topics by id.
 
 from __future__ import annotations
 
-from logbroker.errors import LogbrokerError
+from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.kafka_api.call import Call, check_changeable, code_of, served, topic_of
 from logbroker.kafka_wire.apis import DELETE_TOPICS
 from logbroker.kafka_wire.messages.delete_topics import (
@@ -28,6 +28,8 @@ async def _handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespo
         result = DeleteTopicsResponseDeletableTopicResult(name=name, topic_id=topic_id)
         response.responses.append(result)
         try:
+            if name is not None and topic_id != NO_UUID:
+                raise InvalidRequestError("name the topic by its name or by its id, not by both")
             topic = topic_of(call.node, name or "", topic_id, by_id=name is None)
             result.name, result.topic_id = topic.name, topic.id
             check_changeable(topic.name)
