@@ -124,6 +124,18 @@ def test_a_disk_that_is_full_for_what_is_asked_is_told_once(
     assert "room again: 10.0 MiB and room for 4,900 more files" in caplog.records[1].getMessage()
 
 
+def test_a_full_disk_is_told_once_whatever_is_asked(
+    tmp_path: Path, disk: FakeDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    space = DiskSpace(tmp_path, 8 * MIB)
+    disk.free_bytes = 5 * MIB
+    space.measure()
+    for asked in (10_000, 100, 0):
+        with pytest.raises(DiskFullError):
+            space.check(asked)
+    assert len(caplog.records) == 1
+
+
 def test_a_request_that_no_disk_has_room_for_hides_no_full_disk(
     tmp_path: Path, disk: FakeDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,7 +157,7 @@ def test_a_request_that_no_disk_has_room_for_hides_no_full_disk(
     for asked in (1000, 2000, 999, 1001, 0, 0):
         with pytest.raises(DiskFullError):
             space.check(asked)
-    assert told() == ["writes that take room are refused"] * 2, "of 1000 bytes and of none"
+    assert told() == ["writes that take room are refused"], "whatever is asked, nothing is left"
     disk.free_bytes, disk.free_files = 10 * MIB, 5_000_000
     space.measure()
     assert len(told()) == 1

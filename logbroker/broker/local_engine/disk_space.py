@@ -79,6 +79,8 @@ class DiskSpace:
         self._refused: dict[DiskUse, dict[str, int]] = {}
         """Uses whose refusal was logged, each with the smallest number of bytes and files that was refused. The log
         says that there is room again only when that much fits; otherwise both messages could alternate."""
+        self._told_full: set[tuple[DiskUse, str]] = set()
+        """Uses, and what they lack, of which the log says that nothing is left."""
         self.measure()
 
     def measure(self) -> None:
@@ -95,11 +97,13 @@ class DiskSpace:
     def _tell_of_room(self) -> None:
         if self._has_room(DiskUse.TAKES_ROOM):
             self._refused.clear()
+            self._told_full.clear()
             left = self._files_left()
             files = "" if math.isinf(left) else f" and room for {left:,.0f} more files (inodes)"
             _log.warning("the disk of %s has room again: %s%s", self._path, size_text(self._free_bytes), files)
         elif DiskUse.USES_RESERVE in self._refused and self._has_room(DiskUse.USES_RESERVE):
             del self._refused[DiskUse.USES_RESERVE]
+            self._told_full -= {each for each in self._told_full if each[0] is DiskUse.USES_RESERVE}
             _log.warning(
                 "the disk of %s has room for commits and acks again: %s; writes that take room are still refused",
                 self._path,
@@ -136,9 +140,11 @@ class DiskSpace:
             self.measure()
         kept_bytes = self._min_free_bytes if use is DiskUse.TAKES_ROOM else self._kept_by(use)
         if self._free_bytes - kept_bytes <= size_bytes:
-            raise self._refusal(self._bytes_text(kept_bytes), use, "bytes", size_bytes)
+            is_full = self._free_bytes <= kept_bytes
+            raise self._refusal(self._bytes_text(kept_bytes), use, "bytes", size_bytes, is_full=is_full)
         if files and self._files_left() - files < (kept_files := int(KEPT_FILES * _RESERVE[use])):
-            raise self._refusal(self._files_text(files, kept_files), use, "files", files)
+            is_full = self._files_left() <= kept_files
+            raise self._refusal(self._files_text(files, kept_files), use, "files", files, is_full=is_full)
 
     def _files_left(self) -> float:
         return self._free_files - (self._created_files() - self._created_before) - self._owed_files()
@@ -160,13 +166,15 @@ class DiskSpace:
             " retention.bytes or retention.ms of topics, or delete files on the disk, then try again"
         )
 
-    def _refusal(self, text: str, use: DiskUse, what: str, asked: int) -> DiskFullError:
+    def _refusal(self, text: str, use: DiskUse, what: str, asked: int, *, is_full: bool) -> DiskFullError:
+        """Log a refusal, unless the log says so already. `is_full`: anything would be refused, however little."""
         refused = self._refused.setdefault(use, {})
         least = refused.get(what)
-        if least is None or asked < least:
-            refused[what] = asked
-            # The first refusal may be of a request that no disk could take, which says little about the disk. So a
-            # later refusal is logged, too, if it is of at most half as much.
-            if least is None or 2 * asked <= least:
-                _log.warning("%s: %s", _REFUSED[use], text)
+        # The first refusal may be of a request that no disk could take, which says little about the disk. So a later
+        # refusal is logged, too, if it is of at most half as much.
+        if least is None or (2 * asked <= least and (use, what) not in self._told_full):
+            _log.warning("%s: %s", _REFUSED[use], text)
+            if is_full:
+                self._told_full.add((use, what))
+        refused[what] = asked if least is None else min(asked, least)
         return DiskFullError(text)
