@@ -308,7 +308,8 @@ class _Recovery:
         unknown = on_disk.keys() - {entry.base_offset for entry in known}
         if stray := [base for base in unknown if known[0].base_offset < base < known[-1].base_offset]:
             raise CorruptLogError(
-                f"{self._segment(min(stray)).log_path}: the file is no part of this log; move it away"
+                f"{self._segment(min(stray)).log_path}: the file is no part of this log; move it away or, if a repair "
+                f"gave it up before, see what `logbroker segment repair {self._directory}` can do with it"
             )
         return sorted(base for base in unknown if base > known[-1].base_offset)
 

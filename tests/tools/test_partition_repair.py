@@ -669,3 +669,103 @@ def _delete_below(stopped: StoppedPartition, offset: int) -> None:
     checkpoint = decode_partition(b"", stopped.disk.stored or b"")
     stopped.disk.stored = msgspec.msgpack.encode(replace(checkpoint, log_start_offset=offset))
     stopped.store_metadata()
+
+
+def two_missing(stopped: StoppedPartition) -> None:
+    for log in stopped.logs()[1:]:
+        log.unlink()
+
+
+def damaged_in_the_newest(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[-1]
+    overwrite(log, batch_positions(log)[4] + 65, b"!")
+
+
+@BOTH
+@pytest.mark.parametrize("has_grown", [False, True], ids=["at once", "after further records"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        middle_missing,
+        last_missing,
+        two_missing,
+        damaged_in_the_middle,
+        damaged_at_the_start,
+        damaged_in_the_newest,
+        no_first_header,
+        damaged_at_the_end,
+        cut_short,
+        flipped_offset,
+        zeros_everywhere,
+    ],
+    ids=lambda damage: damage.__name__,
+)
+def test_files_that_are_found_after_a_repair_are_taken_back(
+    stopped: StoppedPartition, damage: Damage, has_grown: bool, accept_gaps: bool
+) -> None:
+    """Whichever of the two ways is named for the second repair."""
+    if has_grown and damage in (damaged_at_the_start, damaged_in_the_newest, damaged_at_the_end):
+        pytest.skip("the newest file has further records now")
+    originals = {log: log.read_bytes() for log in stopped.logs()}
+    damage(stopped)
+    assert repaired(stopped.directory, accept_gaps=True).lost
+    left = {log: log.stat().st_size for log in stopped.logs()}
+    expected = dict(enumerate(VALUES))
+    if has_grown:
+        opened(stopped)
+        for number in range(30):
+            stopped.disk.append(batch_of(b"later %d" % number))
+            expected[END + number] = b"later %d" % number
+        stopped.stop()
+    for log, content in originals.items():
+        if not log.exists() or log.stat().st_size == left[log]:
+            log.write_bytes(content)
+    with pytest.raises(CorruptLogError, match="segment repair"):
+        opened(stopped)
+    plan = repaired(stopped.directory, accept_gaps=accept_gaps)
+    assert plan.lost == []
+    assert not any(os.path.getsize(path) for _, path in plan.set_aside)
+    assert plan_of(stopped.directory, accept_gaps=True) is None
+    opened(stopped)
+    assert {record.offset: record.value for record in stopped.disk.records()} == expected
+    assert wrong(report_of(stopped.data_dir)) == []
+
+
+def _damaged(content: bytes) -> bytes:
+    return content[:200] + b"!" + content[201:]
+
+
+def _of_another_epoch(content: bytes) -> bytes:
+    """No CRC covers the epoch."""
+    return content[:15] + b"\x07" + content[16:]
+
+
+def _too_long(content: bytes) -> bytes:
+    further = bytearray(batch_of(b"further"))
+    further[:8] = (84).to_bytes(8, "big")
+    further[12:16] = bytes(4)
+    return content + further
+
+
+def _of_another_partition(content: bytes) -> bytes:
+    """It neither begins nor ends where the gap does."""
+    size_bytes = int.from_bytes(content[8:12], "big") + 12
+    return content[size_bytes:-size_bytes]
+
+
+@pytest.mark.parametrize("other", [_damaged, _of_another_epoch, _too_long, _of_another_partition])
+def test_a_file_that_does_not_fit_the_gap_is_not_taken_back(
+    stopped: StoppedPartition, other: Callable[[bytes], bytes]
+) -> None:
+    original = stopped.logs()[1].read_bytes()
+    middle_missing(stopped)
+    repaired(stopped.directory, accept_gaps=True)
+    content = other(original)
+    first = int.from_bytes(content[:8], "big")
+    (stopped.directory / f"{first:020d}.log").write_bytes(content)
+    plan = repaired(stopped.directory, accept_gaps=True)
+    assert len(plan.set_aside) == 1
+    assert Path(plan.set_aside[0][1]).read_bytes() == content
+    opened(stopped)
+    expected = [value for offset, value in enumerate(VALUES) if not 42 <= offset < 84]
+    assert stopped.disk.values() == expected

@@ -15,7 +15,6 @@ start of the broker clamps the offsets of groups.
 
 from __future__ import annotations
 
-import itertools
 import os
 import stat
 from collections.abc import Iterator
@@ -144,6 +143,8 @@ class Survey(msgspec.Struct, kw_only=True):
     """The offset up to which the log is known to have reached."""
     headers: list[BatchHeader] = []
     """Headers of the good batches above the recovery point that have a producer id."""
+    returned: list[tuple[int, int]] = []
+    """The ranges of offsets that an earlier repair gave up, and that are back. The end of a range is not included."""
     is_foreign: bool = False
     """Whether the files belong to another partition, so that nothing can be repaired."""
     rewrite_metadata: bool = False
@@ -215,15 +216,22 @@ class _Surveyor:
         if checkpoint is not None:
             self._expected = entries[0].base_offset if entries else checkpoint.recovery_point
         segments = list(self._segments(entries))
-        for segment, after in itertools.zip_longest(segments, segments[1:]):
+        last_base = entries[-1].base_offset if entries else -1
+        bases = {entry.base_offset for entry in entries}
+        for number, segment in enumerate(segments):
             entry = next((each for each in entries if each.base_offset == segment.base_offset), None)
+            behind = (each.base_offset for each in segments[number + 1 :])
+            next_base = next((base for base in behind if base in bases or base > last_base), None)
             later = (each.base_offset for each in entries if each.base_offset > segment.base_offset)
             closed_at = next(later, MAX_INT64)
+            if entry is None and closed_at != MAX_INT64 and not self._take_back(segment, closed_at):
+                self._tell_stray(segment, "it is no part of this log")
+                continue
             first_crc = entry.first_crc if entry is not None else -1
             problems = len(found.problems)
-            self._look_at(segment, after.base_offset if after is not None else None, closed_at, first_crc)
-            if entry is not None and closed_at != MAX_INT64 and len(found.problems) == problems:
-                self._check_size(segment, entry.size_bytes)
+            self._look_at(segment, next_base, closed_at, first_crc)
+            if entry is not None and len(found.problems) == problems:
+                self._check_size(segment, entry.size_bytes, is_closed=closed_at != MAX_INT64)
         end = self._expected or 0
         found.end_offset = found.reached_offset = end
         if checkpoint is not None:
@@ -309,7 +317,6 @@ class _Surveyor:
             segments = segments_in(self._directory)
         except FileNotFoundError:
             segments = ()
-        bases = {entry.base_offset for entry in entries}
         unwritten = never_written(self._checkpoint, file_bytes(segments)) if self._known.topic_id is not None else ()
         for segment in segments:
             mode = os.lstat(segment.path).st_mode
@@ -319,8 +326,6 @@ class _Surveyor:
                 continue  # It is below the log start: the next start of the broker removes it.
             elif segment.base_offset in unwritten:
                 self._survey.strays.append(segment.path)
-            elif entries and segment.base_offset < entries[-1].base_offset and segment.base_offset not in bases:
-                self._tell_stray(segment, "it is no part of this log")
             else:
                 yield segment
 
@@ -349,6 +354,7 @@ class _Surveyor:
                 and first_crc not in (-1, first.crc)
                 and _is_sound(log, first)
                 and not self._lost_its_first(segment, first, first_crc)
+                and not self._has_its_first_again(log, segment, first_crc)
             ):
                 self._tell_stray(segment, "its first batch is not the one that was written there")
                 return
@@ -368,10 +374,40 @@ class _Surveyor:
         self._tell_damage(kept, faults)
         found.kept.append(kept)
 
-    def _check_size(self, segment: SegmentFile, size_bytes: int) -> None:
-        """Compare the size of a closed segment whose batches are all good with that in the metadata store. The segment
-        may be a copy that was made before a repair."""
+    def _take_back(self, segment: SegmentFile, closed_at: int) -> bool:
+        """Return whether a file that the metadata store does not know fills a gap that an earlier repair accepted.
+        Report it then.
+
+        Its batches must be sound and continue each other from the offset of its name on. No batch names its partition,
+        so the file must also begin or end exactly at an end of the gap. `closed_at` is the offset at which the next
+        segment begins.
+        """
+        before, first = self._expected, segment.base_offset
+        if before is None or first < before or not self._rules.may_skip_to(closed_at):
+            return False
+        with LogFile(segment.path) as log:
+            scan = LogScan(log, first)
+            epochs_are_right = all(
+                header.leader_epoch == self._rules.epoch_at(header.base_offset) for _, header in scan.batches()
+            )
+            behind = scan.next_offset
+        is_sound = not scan.faults and epochs_are_right and first < behind <= closed_at
+        if not is_sound or (first != before and behind != closed_at):
+            return False
+        self._survey.returned.append((first, behind))
+        message = f"it has offsets {first} to {behind - 1}, which an earlier repair gave up; it is taken back"
+        self._survey.problems.append(Problem(path=segment.path, message=message, is_in_log=False))
+        return True
+
+    def _check_size(self, segment: SegmentFile, size_bytes: int, *, is_closed: bool) -> None:
+        """Compare the size of a segment whose batches are all good with that in the metadata store, which has that of
+        its part below the recovery point. The segment may be a copy that was made before a repair."""
         found_bytes = os.path.getsize(segment.path)
+        if not is_closed:
+            with LogFile(segment.path) as log:
+                batches = LogScan(log, segment.base_offset, gaps_allowed=True, check_crc=False).batches()
+                above = (start for start, header in batches if header.base_offset >= self._known_end())
+                found_bytes = next(above, found_bytes)
         if found_bytes != size_bytes:
             message = f"it has {found_bytes} bytes, the metadata store says {size_bytes}; all of them are good"
             self._survey.problems.append(Problem(path=segment.path, message=message, is_in_log=False))
@@ -476,6 +512,12 @@ class _Surveyor:
                 if first is None or first.crc == first_crc or not _is_sound(log, first):
                     return True
         return False
+
+    def _has_its_first_again(self, log: LogFile, segment: SegmentFile, first_crc: int) -> bool:
+        """Whether a file is the one from which a repair took the first batches: the batch that came first then, which
+        has this CRC, follows them."""
+        batches = LogScan(log, segment.base_offset, gaps_allowed=True).batches()
+        return any(header.crc == first_crc and self._rules.may_skip_to(header.base_offset) for _, header in batches)
 
     def _take(self, kept: Kept, position: int, header: BatchHeader) -> None:
         found, checkpoint, pieces = self._survey, self._checkpoint, kept.pieces

@@ -344,6 +344,11 @@ def _repair_directory(path: Path, accept_gaps: bool | None, *, dry_run: bool, ye
             confirm("Do that?")
         partition_repair.repair(plan)
     tell(f"{path} is repaired: {output.outcome_line(plan)}")
+    if found.returned:
+        tell(
+            "groups that had passed these offsets stay where they are: `logbroker group reset-offsets` and"
+            " `logbroker queue rewind` lead them back"
+        )
 
 
 def _one_partition(path: Path) -> PartitionFiles:
