@@ -44,6 +44,7 @@ from logbroker.group_runtime.group_store import GROUP_SCOPE, GROUPS_SCOPE, liste
 from logbroker.private_files import DIRECTORY_MODE, remove_directory
 from logbroker.queues.model.settings import GROUP_TYPE as QUEUE_GROUP
 from logbroker.queues.state.rows import HANDED_ROW, HEADER_ROW, PRODUCER_ROW, SESSION_ROW, decode_header
+from logbroker.queues.topic_settings import is_dead_letter_topic_name
 from logbroker.storage.data_dir import META_NAME, DataDir
 from logbroker.storage.files import RealFiles, read_regular, what_is_at
 from logbroker.storage.metadata.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write, is_missing
@@ -97,6 +98,8 @@ class RestorePlan(msgspec.Struct, kw_only=True):
     """The differences between the data directory and its state at the time of the backup."""
     offline: list[str] = []
     """The partitions that will be offline after the next start. `notes` say why."""
+    keep_all: list[str] = []
+    """The topics whose configs are lost and that keep all records, but for dead-letter topics, which should."""
     writes: list[Write] = []
     """The changes to the backup's store."""
 
@@ -363,13 +366,15 @@ class _Comparison:
             f"{name}: is found again, with the copies that queue group {group_id} has made since the backup"
             if group_id != name
             else f"{name}: is not in the backup (newer, or deleted before it); it has {topic.partitions} partitions; "
-            "its configs (and bands) are lost, and set to keep all records"
+            "its configs (and bands) are lost; retention.ms and retention.bytes of -1 keep all its records"
             + (
                 "; if it has grown, groups that read records of before may get those of a key out of order"
                 if topic.partitions > 1
                 else ""
             )
         )
+        if group_id == name and not is_dead_letter_topic_name(name):
+            self._plan.keep_all.append(name)
         self._plan.writes.append((TOPICS, owner, encode_topic(topic)))
         self._compare_partitions(topic, found, known=0)
 

@@ -89,7 +89,8 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     The current store is kept beside the new one. Partitions are not changed: the next start finds the records appended
     and the topics created since the backup. Before it changes anything, the command shows where the backup and the
     files of the partitions differ. Committed offsets of groups go back to the state of the backup. Groups created since
-    the backup are gone: create them again.
+    the backup are gone: create them again. A topic created since keeps all records until you set its retention again:
+    the last lines are the commands for it.
 
     The files must not be older than the backup: a partition that lacks bytes which were synced at the time of the
     backup is offline after the next start. The command names such partitions before it asks. To find them, it reads
@@ -118,6 +119,8 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     elif not dry_run:
         kept = f"; the store that was there is kept as {replaced}: remove it when you no longer need it"
         tell("restored" if replaced is None else f"restored{kept}")
+    if not as_json and plan.keep_all:
+        _tell_to_set_retention(plan.keep_all)
 
 
 @contextmanager
@@ -145,6 +148,17 @@ def _show(plan: RestorePlan) -> None:
         write_line(f"{counted(len(plan.offline), 'partition')} will be offline. {_ADVICE}")
 
 
+def _tell_to_set_retention(topics: list[str]) -> None:
+    """Write the commands that end the retention for ever of topics that lost their configs."""
+    keep, their = ("keeps", "its") if len(topics) == 1 else ("keep", "their")
+    tell(
+        f"after the start, {counted(len(topics), 'topic')} {keep} all records, so the disk fills up, until you set"
+        f" {their} retention again. To the broker's defaults (--config sets a value of the topic's own instead):"
+    )
+    for name in topics:
+        tell(f"  logbroker topic alter {name} --unset retention.ms --unset retention.bytes")
+
+
 def _document(plan: RestorePlan, replaced: Path | None, *, restored: bool) -> dict[str, object]:
     return {
         "backup": plan.backup,
@@ -153,6 +167,7 @@ def _document(plan: RestorePlan, replaced: Path | None, *, restored: bool) -> di
         "store_error": plan.store_error or None,
         "notes": plan.notes,
         "offline": plan.offline,
+        "keep_all": plan.keep_all,
         "restored": restored,
         "replaced": None if replaced is None else str(replaced),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,10 +15,17 @@ from logbroker.queues.model.settings import Ordering, Priority, QueueGroupSettin
 from logbroker.queues.priority.group_bands import with_weights
 from logbroker.types import INTERNAL_PREFIX
 
+_DEAD_LETTER_SUFFIX: Final = ".dead-letters"
+
 
 def dead_letter_topic_of(group_id: str) -> str:
     """Return the default name of a group's dead-letter topic."""
-    return f"{group_id}.dead-letters"
+    return f"{group_id}{_DEAD_LETTER_SUFFIX}"
+
+
+def is_dead_letter_topic_name(name: str) -> bool:
+    """Return whether a name is the default name of some group's dead-letter topic."""
+    return name.endswith(_DEAD_LETTER_SUFFIX)
 
 
 def altered(settings: QueueGroupSettings, changes: Mapping[str, Any]) -> QueueGroupSettings:

@@ -126,6 +126,38 @@ def test_a_backup_of_a_running_broker_brings_all_back_that_has_happened_since(tm
     assert b"checked " in output_of("segment", "verify", data_dir)
 
 
+@pytest.mark.prove
+def test_the_last_lines_of_a_restore_are_the_commands_that_end_the_retention_for_ever(tmp_path: Path) -> None:
+    """Topics that had only the broker's defaults have them again. Dead letters are kept for ever, as before."""
+    data_dir, empty = in_directory(tmp_path), in_directory(tmp_path / "empty")
+    backup, letters = tmp_path / "empty.backup", "billing.dead-letters"
+    with Served(empty):
+        output_of("meta", "backup", "--data-dir", empty, backup)
+    with Served(data_dir) as broker:
+        for name in ("orders", "mails", letters):
+            broker.api.create(name, 1)
+            broker.api.produce_values(name, [b"a"])
+    command = ("meta", "restore", "--data-dir", data_dir, backup)
+    document = json.loads(output_of(*command, "--dry-run", "--json"))
+    assert document["keep_all"] == ["mails", "orders"]
+    last_words = output_of(*command, "--dry-run").decode().splitlines()[-3:]
+    assert last_words[0].startswith("after the start, 2 topics keep all records, so the disk fills up, until you set")
+    assert output_of(*command, "--yes").decode().splitlines()[-3:] == last_words
+    with Served(data_dir) as broker:
+        at = ("--broker", broker.address)
+        assert _own_configs(broker, "orders") == {"retention.ms": "-1", "retention.bytes": "-1"}
+        for line in last_words[1:]:
+            output_of(*line.split()[1:], *at)
+        assert _own_configs(broker, "orders") == _own_configs(broker, "mails") == {}
+        assert _own_configs(broker, letters) == {"retention.ms": "-1", "retention.bytes": "-1"}
+
+
+def _own_configs(broker: Served, name: str) -> dict[str, str]:
+    """Return the configs that a topic does not have from the broker's defaults."""
+    configs = json.loads(output_of("topic", "describe", name, "--json", "--broker", broker.address))["configs"]
+    return {config: entry["value"] for config, entry in configs.items() if not entry["is_default"]}
+
+
 COPIES = ("t-1.bak-3", "t-1-20261127", "t-20261127", "t.bak-1", "t-4", "copy of t-1")
 
 
