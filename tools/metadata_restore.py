@@ -457,12 +457,15 @@ class _Comparison:
         checkpoint.history_unknown = True
         first = min(sizes, default=0)
         if first > checkpoint.log_start_offset:
-            # Retention removes the first segments. If others are missing, the broker refuses the partition.
-            checkpoint.log_start_offset = first
+            # Retention or a repair removes first segments. If others are missing, the broker refuses the partition.
+            begun, checkpoint.log_start_offset = checkpoint.log_start_offset, first
             checkpoint.segments = [entry for entry in checkpoint.segments if entry.base_offset >= first]
             if not checkpoint.segments:
                 checkpoint = _from_the_start(first, checkpoint)
-            self._note(f"{topic.name}-{number}: begins at offset {first} now, as retention left it since the backup")
+            self._note(
+                f"{topic.name}-{number}: begins at offset {first} now, and at {begun} in the backup: retention,"
+                " `topic delete-records` or `segment repair` has removed the records between"
+            )
         known = {entry.base_offset: entry.size_bytes for entry in checkpoint.segments}
         last = max(known, default=-1)
         unscanned_bytes = sum(size - known.get(base, 0) for base, size in sizes.items() if base >= last)

@@ -718,6 +718,22 @@ def test_a_restore_names_the_partition_whose_lost_records_were_accepted_since_th
     assert _values_of(stopped) == readable
 
 
+def test_a_restore_does_not_blame_retention_for_records_that_a_repair_has_given_up(
+    stopped: StoppedPartition, made: Backup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped.logs()[0].unlink()
+    assert run(["segment", "repair", str(stopped.directory), "--accept-gaps", "--yes"]) == 0
+    first = int(stopped.logs()[0].stem)
+    assert first > 0
+    capsys.readouterr()
+    assert run(["meta", "restore", made.path, "--data-dir", str(stopped.data_dir), "--dry-run"]) == 0
+    [note] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert note == (
+        f"  flights-0: begins at offset {first} now, and at 0 in the backup: retention, `topic delete-records` or"
+        " `segment repair` has removed the records between"
+    )
+
+
 def _backup_of_an_empty_store(tmp_path: Path) -> Backup:
     empty = tmp_path / "empty"
     empty.mkdir()
