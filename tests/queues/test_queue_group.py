@@ -6,6 +6,7 @@ import asyncio
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,12 @@ from logbroker.errors import (
     LeaseLostError,
     UnknownLaneError,
 )
-from logbroker.pacing import Pace
+from logbroker.pacing import Pace, Steps
+from logbroker.queues.alarms import Alarms
 from logbroker.queues.description import describe_group
+from logbroker.queues.machine.inspect import Alarm
 from logbroker.queues.model.messages import Notice, NoticeKind, Settlement
+from logbroker.queues.model.record_id import Moment
 from logbroker.queues.model.settings import Ordering
 from logbroker.queues.model.starts import StartAt
 from logbroker.queues.operations import LaneName
@@ -275,6 +279,45 @@ async def test_what_happens_to_lanes_is_told_in_a_line_for_all(
         "queue group g: 1 lane parked, the first without a key: 'no good'",
         "queue group g: 1 record dead-lettered, the first of key 'c': 'no good'",
     ]
+
+
+async def test_events_that_go_on_are_told_at_once_and_then_once_a_minute_with_their_number(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record a second becomes a dead letter, which hides no warnings of other kinds."""
+    now = 0.0
+    inspector: Any = SimpleNamespace(find_alarms=lambda _moment: no_alarms())
+    alarms = Alarms("g", inspector, lambda: Moment(now, 0))
+    monkeypatch.setattr("logbroker.queues.alarms.CHECK_SECONDS", 0.001)
+    watching = asyncio.create_task(alarms.watch())
+
+    def no_alarms() -> Steps[list[Alarm]]:
+        yield from ()
+        return []
+
+    def said() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == "logbroker.queues.alarms"]
+
+    for second in range(60):
+        now = float(second)
+        alarms.tell([Notice(NoticeKind.DEAD_LETTERED, b"c%d" % second, 0, "no good")])
+    alarms.tell([Notice(NoticeKind.PARKED, b"p", 0, "no good")])
+    told = ["queue group g: 1 record dead-lettered, the first of key 'c0': 'no good'"]
+    told += ["queue group g: 1 lane parked, the first of key 'p': 'no good'"]
+    assert said() == told
+    now = 60.0
+    told.append("queue group g: 59 more records dead-lettered, the first of key 'c1': 'no good'")
+    await until(lambda: said() == told)
+    now = 119.0
+    alarms.tell([Notice(NoticeKind.DEAD_LETTERED, b"d", 0, "no good")])
+    assert said() == told
+    watching.cancel()  # The group stops.
+    await asyncio.wait([watching])
+    told.append("queue group g: 1 more record dead-lettered, the first of key 'd': 'no good'")
+    assert said() == told
+    now = 179.0
+    alarms.tell([Notice(NoticeKind.DEAD_LETTERED, b"e", 0, "no good")])
+    assert said() == [*told, "queue group g: 1 record dead-lettered, the first of key 'e': 'no good'"]
 
 
 async def test_a_settlement_is_answered_when_it_is_synced_and_not_before(tmp_path: Path) -> None:
