@@ -7,6 +7,9 @@ The headers of each chunk are checked at each read (`continuity`), so that no fa
 may change. Damage that was found is remembered: its segment is read up to the damage. Other segments are read as
 before, because a read proves by itself that its batches belong where they are. A reader that comes to the damage never
 gets past it, because no read goes on in the next segment then.
+
+A file that is missing, or that the disk cannot read, may be back at the next read. So it is tried again each time, and
+only remembered to be told, until a read succeeds.
 """
 
 from __future__ import annotations
@@ -127,10 +130,20 @@ class Damage(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
+class _Unreadable(msgspec.Struct, frozen=True, gc=False):
+    """A failed read of a segment, which may succeed later."""
+
+    offset: int
+    """Offset that was to be read."""
+    is_missing: bool
+    """Whether the file was missing. Then any read of the segment shows that it is back."""
+    message: str
+
+
 class LogReader:
     """The read side of one partition."""
 
-    __slots__ = ("_closed", "_damages", "_files", "_handles", "_hints", "_name", "_rules")
+    __slots__ = ("_closed", "_damages", "_files", "_handles", "_hints", "_name", "_rules", "_unreadable")
 
     def __init__(self, name: str, files: Files, handles: HandleCache, rules: Continuity) -> None:
         self._name = name
@@ -140,6 +153,9 @@ class LogReader:
         self._hints: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
         self._damages: dict[Segment, Damage] = {}
         """Damage that reads have found, in the order of the segments. The dict is replaced, never changed."""
+        self._unreadable: dict[Segment, _Unreadable] = {}
+        """First failed read of each segment since which none has succeeded there. The dict is replaced, never
+        changed."""
         self._closed = False
 
     def close(self) -> None:
@@ -147,9 +163,12 @@ class LogReader:
         self._closed = True
 
     @property
-    def damage(self) -> Damage | None:
-        """First damage that reads have found in the segments that retention has not removed."""
-        return next((damage for segment, damage in self._damages.items() if not segment.removed), None)
+    def damage(self) -> str:
+        """First reason why a segment that retention has not removed cannot be read, if reads have found one, else
+        ""."""
+        found: list[tuple[Segment, Damage | _Unreadable]] = [*self._damages.items(), *self._unreadable.items()]
+        there = [(segment.base_offset, known.message) for segment, known in found if not segment.removed]
+        return min(there)[1] if there else ""
 
     def read(self, view: LogView, offset: int, max_bytes: int, *, nowait: bool, check_crc: bool) -> LogRead:
         """See PartitionLog.read."""
@@ -181,8 +200,11 @@ class LogReader:
             except OSError as error:
                 if segment.removed:
                     raise self._out_of_range(view, offset) from None
-                raise _damaged_until(view.end_of(index)[1], _why_unreadable(segment, error)) from error
+                message = self._note_unreadable(segment, offset, error)
+                raise _damaged_until(view.end_of(index)[1], message) from error
             if found is not None:
+                if self._unreadable:
+                    self._note_readable(segment, offset, found.next_offset)
                 return found
             # There is a gap from the offset to the end of the segment, for example from compaction.
             offset = end_offset
@@ -219,6 +241,28 @@ class LogReader:
             offset,
             error.message,
         )
+
+    def _note_unreadable(self, segment: Segment, offset: int, error: OSError) -> str:
+        """Remember a failed read, unless one of the segment is known. Return its message."""
+        message = _why_unreadable(segment, error)
+        with _noting:
+            if segment in self._unreadable:
+                return message
+            unreadable = {each: known for each, known in self._unreadable.items() if not each.removed}
+            unreadable[segment] = _Unreadable(offset, isinstance(error, FileNotFoundError), message)
+            self._unreadable = unreadable
+        _log.error("partition %s cannot be read at offset %d: %s", self._name, offset, message)
+        return message
+
+    def _note_readable(self, segment: Segment, offset: int, next_offset: int) -> None:
+        """Forget a failed read of a segment if a read has succeeded at the same place, or has found the missing
+        file."""
+        with _noting:
+            known = self._unreadable.get(segment)
+            if known is None or not (known.is_missing or offset <= known.offset < next_offset):
+                return
+            self._unreadable = {each: other for each, other in self._unreadable.items() if each is not segment}
+        _log.warning("partition %s can be read at offset %d again", self._name, known.offset)
 
     def _read_segment(
         self,
@@ -341,7 +385,7 @@ class LogReader:
             except OSError as error:
                 if segment.removed:
                     return None  # Retention has removed its records.
-                raise CorruptLogError(_why_unreadable(segment, error)) from error
+                raise CorruptLogError(self._note_unreadable(segment, segment.base_offset, error)) from error
             if (found is None or needs_all) and end != view.end_of(index):
                 # The segment after `end` is damaged, so this raises.
                 self._end_of(view, index, end[1])
@@ -402,7 +446,7 @@ def _damaged_until(end_offset: int, message: str) -> CorruptLogError:
 
 
 def _why_unreadable(segment: Segment, error: OSError) -> str:
-    """Return the message for a failed read of a segment. It is not remembered: the next read may succeed."""
+    """Return the message for a failed read of a segment."""
     path = segment.log_path
     what = why_absent(path) if isinstance(error, FileNotFoundError) else f"cannot be read: {reason_of(error)}"
     return f"{path}: {what}"

@@ -178,8 +178,7 @@ class PartitionLog:
     def damage(self) -> str:
         """Reason why a part of the log cannot be read, if a read has found one, the first if there are several; "":
         none is known."""
-        damage = self._reader.damage
-        return damage.message if damage is not None else ""
+        return self._reader.damage
 
     @property
     def written_end(self) -> LogEnd:

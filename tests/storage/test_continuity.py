@@ -8,6 +8,7 @@ segment read it.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import os
@@ -29,6 +30,7 @@ from logbroker.storage.files import RealFiles
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.partition_log import PartitionLog
 from logbroker.types import Durability
+from tests.storage.faulty_files import FaultyFiles
 from tests.storage.partition import NOW_MS, SMALL, PartitionOnDisk, batch_of
 
 HEADER_FIELDS = {
@@ -242,6 +244,54 @@ def test_a_log_tells_what_a_reader_has_met(filled: Filled) -> None:
     assert log.damage == str(error) != "None"
     filled.partition.kill()
     _flip(place.path, place.position * 8)
+
+
+def test_a_log_tells_of_a_missing_file_until_it_is_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    filled = Filled(tmp_path / "t-0")
+    reading = filled.opened()
+    log = filled.partition.log
+    places = filled.segments[2]
+    after = filled.segments[3][0].base_offset
+    kept = tmp_path / "kept"
+    places[0].path.rename(kept)
+    message = f"{places[0].path}: the file is missing"
+    for place in (places[1], places[0]):
+        found, error = reading.offsets_from(place.base_offset)
+        assert (found, str(error)) == ([], message)
+        assert error is not None
+        assert error.readable_from == after
+    with pytest.raises(CorruptLogError, match="the file is missing"):
+        log.offset_for_time(NOW_MS + places[0].base_offset)
+    assert log.damage == message
+    assert [record.getMessage() for record in caplog.records] == [
+        f"partition t-0 cannot be read at offset {places[1].base_offset}: {message}"
+    ]
+    rest = list(range(after, filled.written))
+    assert reading.offsets_from(after) == (rest, None)
+    assert log.damage == message
+    kept.rename(places[0].path)
+    assert reading.offsets_from(places[-1].base_offset)[1] is None
+    assert log.damage == ""
+    assert caplog.records[-1].getMessage() == f"partition t-0 can be read at offset {places[1].base_offset} again"
+    assert reading.offsets_from(0) == (list(range(filled.written)), None)
+
+
+def test_a_log_tells_of_an_unreadable_place_until_it_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    filled = Filled(tmp_path / "t-0")
+    filled.partition.files = files = FaultyFiles()
+    reading = filled.opened()
+    log = filled.partition.log
+    first, *_, last = filled.segments[2]
+    assert reading.offsets_from(first.base_offset)[1] is None  # The index is loaded.
+    files.fail("pread", errno.EIO)
+    message = f"{first.path}: cannot be read: Input/output error"
+    assert str(reading.offsets_from(last.base_offset)[1]) == message
+    assert log.damage == message
+    log.read(first.base_offset, 1, nowait=False)
+    assert log.damage == message  # Other places tell nothing.
+    assert reading.offsets_from(last.base_offset)[1] is None
+    assert log.damage == ""
+    assert len(caplog.records) == 2
 
 
 @pytest.mark.prove
