@@ -43,8 +43,8 @@ from logbroker.errors.system import reason_of
 from logbroker.group_runtime.group_store import GROUP_SCOPE, GROUPS_SCOPE, listed_ids
 from logbroker.private_files import DIRECTORY_MODE, remove_directory
 from logbroker.queues.model.settings import GROUP_TYPE as QUEUE_GROUP
+from logbroker.queues.model.settings import is_dead_letter_topic_name
 from logbroker.queues.state.rows import HANDED_ROW, HEADER_ROW, PRODUCER_ROW, SESSION_ROW, decode_header
-from logbroker.queues.topic_settings import is_dead_letter_topic_name
 from logbroker.storage.data_dir import META_NAME, DataDir
 from logbroker.storage.files import RealFiles, read_regular, what_is_at
 from logbroker.storage.metadata.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write, is_missing

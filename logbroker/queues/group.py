@@ -57,7 +57,7 @@ from logbroker.queues.model.messages import (
     steps_of,
 )
 from logbroker.queues.model.redrive_ends import RedriveEnds
-from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.settings import QueueGroupSettings, dead_letter_topic_of
 from logbroker.queues.model.worker_messages import Hello, check_credit, check_worker_id
 from logbroker.queues.operations import Operations
 from logbroker.queues.outputs.preparation import prepared
@@ -70,7 +70,6 @@ from logbroker.queues.scan.index_cache.cache import IndexCache
 from logbroker.queues.scan.rests import Rests
 from logbroker.queues.scan.scanner import BARRIER_SECONDS, Scanner
 from logbroker.queues.scan.splitter import Splitter
-from logbroker.queues.topic_settings import dead_letter_topic_of
 from logbroker.record.bands import Band
 from logbroker.types import TopicId
 

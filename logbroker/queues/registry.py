@@ -33,7 +33,7 @@ from logbroker.queues.group import NUMBERS, QueueGroup
 from logbroker.queues.machine.leases import end_of_epoch
 from logbroker.queues.machine.load import load_queue
 from logbroker.queues.machine.queue import Queue
-from logbroker.queues.model.settings import GROUP_TYPE, Ordering, QueueGroupSettings
+from logbroker.queues.model.settings import GROUP_TYPE, Ordering, QueueGroupSettings, dead_letter_topic_of
 from logbroker.queues.model.starts import StartAt
 from logbroker.queues.priority.group_bands import bands_of
 from logbroker.queues.records.batch_cache import BatchCache
@@ -47,7 +47,6 @@ from logbroker.queues.topic_settings import (
     altered,
     check_ordering,
     completed,
-    dead_letter_topic_of,
     make_dead_letter_topic,
 )
 from logbroker.types import INTERNAL_PREFIX, TopicId

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from logbroker.engine import LogEngine, Topic
 from logbroker.errors import InvalidRequestError, TopicExistsError
 from logbroker.queues.dead_letters.size_limits import LetterSizeLimit, configs_for, made_for
-from logbroker.queues.model.settings import Ordering, Priority, QueueGroupSettings
+from logbroker.queues.model.settings import Ordering, Priority, QueueGroupSettings, dead_letter_topic_of
 from logbroker.queues.priority.group_bands import with_weights
 from logbroker.types import INTERNAL_PREFIX
-
-_DEAD_LETTER_SUFFIX: Final = ".dead-letters"
-
-
-def dead_letter_topic_of(group_id: str) -> str:
-    """Return the default name of a group's dead-letter topic."""
-    return f"{group_id}{_DEAD_LETTER_SUFFIX}"
-
-
-def is_dead_letter_topic_name(name: str) -> bool:
-    """Return whether a name is the default name of some group's dead-letter topic."""
-    return name.endswith(_DEAD_LETTER_SUFFIX)
 
 
 def altered(settings: QueueGroupSettings, changes: Mapping[str, Any]) -> QueueGroupSettings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -87,6 +88,60 @@ def test_a_group_begins_where_it_is_told(queue: Queue, topic: str, name: str, st
     queue("create", name, "--topic", topic, "--from", start)
     counts = queue.json("describe", name)["counts"]
     assert counts["open"] + counts["unscanned"] == waiting
+
+
+FEW = "--ordering key --key-header x --weights hot=5,warm=0,cold=1 --priority weighted --priority-rank head"
+ALL_NUMBERS = (
+    "--lease 7.5 --max-attempts 9 --backoff 0.1,2.25,1e3 --jitter 0.1234567890123 --grace 0 --alarm-share 0.25"
+    " --alarm-age 12 --max-parked 7 --max-in-flight 8 --max-ready 9 --max-held-lanes 10 --max-delayed 11 --split-into 4"
+    " --split-share 1e-05 --split-age 0.3"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [
+        ("", "--priority none"),
+        (f"{FEW} {ALL_NUMBERS} --on-exhausted park", None),
+        ("--ordering single", "--ordering single --priority none"),
+        ("--priority ageing --age-seconds 0.5", None),
+        ("--on-exhausted dead-letter", "--priority none --on-exhausted dead-letter"),
+        ("--on-undecodable dead-letter --dead-letter-topic letters.of.many", None),
+        ("--ordering none --backoff 0,2,300", "--ordering none --priority none --backoff 0,2,300"),
+        ("--key-header x --split-by 'key-suffix:\"' --max-attempts 1", None),
+    ],
+)
+def test_a_group_is_made_again_by_the_command_that_its_description_gives(
+    queue: Queue, name: str, options: str, command: str | None
+) -> None:
+    with Admin(queue.address) as admin:
+        admin.create_topic(name, 1)
+    made = queue.json("create", name, "--topic", name, *shlex.split(options))
+    described = queue.json("describe", name)
+    if command is not None:
+        assert described["create_command"] == f"logbroker queue create {name} --topic {name} {command}"
+    queue("delete", name, "--yes")
+    program, group, *arguments = shlex.split(described["create_command"])
+    assert (program, group) == ("logbroker", "queue")
+    again = queue.json(*arguments)
+    assert again["created"] is True
+    assert again["settings"] == made["settings"] == described["settings"]
+    queue("delete", name, "--yes")
+
+
+def test_a_group_is_made_again_without_what_is_left_of_an_earlier_policy(queue: Queue, name: str) -> None:
+    with Admin(queue.address) as admin:
+        admin.create_topic(name, 2, {"priority.bands": "hot=8-9:1,cold=0-7:1"})
+    queue(
+        "create", name, "--topic", name, "--priority", "ageing", "--age-seconds", "5", "--on-exhausted", "dead-letter"
+    )
+    altered = queue.json("alter", name, "--priority", "none", "--on-exhausted", "park")
+    command = altered["create_command"]
+    assert command == f"logbroker queue create {name} --topic {name} --priority none --on-exhausted park"
+    queue("delete", name, "--yes")
+    again = queue.json(*shlex.split(command)[2:])
+    assert (again["settings"]["priority"], again["settings"]["on_exhausted"]) == ("none", "park")
+    queue("delete", name, "--yes")
 
 
 def test_describe_tells_who_works(queue: Queue, topic: str, name: str) -> None:

@@ -169,7 +169,8 @@ def describe(group: str, broker: str, as_json: bool) -> None:
     read from the log now. All records below the offset `done below` are done; `done` is the share of the partition that
     is done, including records above that offset; `oldest` is the age of the oldest record in the log that is
     not done. `credit` is how many more records a worker may be given before it asks again. `copied` is the size of the
-    records of stalled lanes that are kept beside the log, because they were deleted from it.
+    records of stalled lanes that are kept beside the log, because they were deleted from it. With --json,
+    `create_command` is the command that creates such a group again.
 
     \b
     Examples:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import enum
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
@@ -11,7 +13,7 @@ from logbroker.cli.common.arguments import NameType, Real, Whole, real_number, u
 from logbroker.client.sync import QueueSettings
 from logbroker.config import MAX_INT32
 from logbroker.errors import quoted
-from logbroker.queues.model.settings import QUEUE_SETTINGS
+from logbroker.queues.model.settings import QUEUE_SETTINGS, OnExhausted, Priority, dead_letter_topic_of
 from logbroker.settings import DescribedSetting
 from logbroker.texts import whole_number
 
@@ -148,3 +150,38 @@ def settings_of(values: Mapping[str, Any]) -> QueueSettings:
     settings = dict(values)
     backoff = settings.pop("backoff") or (None,) * len(_BACKOFF)
     return QueueSettings(**settings, **dict(zip(_BACKOFF, backoff, strict=True)))
+
+
+def creation_command(group: str, topic: str, settings: QueueSettings) -> str:
+    """Return the command that creates a group with these settings. It names those that differ from the defaults, and
+    the priority, whose default depends on the topic."""
+    differing = set(_differing(group, settings))
+    words = ["logbroker", "queue", "create", group, "--topic", topic]
+    for option in _OPTIONS:
+        if option.name in differing:
+            words += [option.flag, _option_text(getattr(settings, option.name))]
+    if differing.intersection(_BACKOFF):
+        words += ["--backoff", ",".join(_option_text(getattr(settings, name)) for name in _BACKOFF)]
+    return shlex.join(words)
+
+
+def _differing(group: str, settings: QueueSettings) -> Iterator[str]:
+    """Yield the names of the settings that a command has to give."""
+    yield "priority"
+    for each in QUEUE_SETTINGS:
+        default = each.value.value if isinstance(each.value, enum.Enum) else each.value
+        # A group may keep these from an earlier policy. A creation refuses them, because they are of no use.
+        if each.name == "age_seconds" and settings.priority != Priority.AGEING.value:
+            continue
+        if each.name == "dead_letter_topic":
+            if OnExhausted.DEAD_LETTER.value not in (settings.on_exhausted, settings.on_undecodable):
+                continue
+            default = dead_letter_topic_of(group)
+        if getattr(settings, each.name) != default:
+            yield each.name
+
+
+def _option_text(value: str | float | Mapping[str, int]) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={weight}" for name, weight in value.items())
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)

@@ -13,6 +13,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.json_text import text_of
 from logbroker.cli.common.lines import counted
 from logbroker.cli.common.output_formats import json_record
+from logbroker.cli.queue.options import creation_command
 from logbroker.client.sync import ConfigValue, LaneDescription, QueueDescription, QueuePartition, QueueSettings
 from logbroker.texts import shown, size_text
 
@@ -159,6 +160,7 @@ def indexed_text(queue: QueueDescription) -> str:
 def description_document(queue: QueueDescription) -> dict[str, Any]:
     """Return all fields of a description, for programs."""
     document: dict[str, Any] = msgspec.structs.asdict(queue)
+    document["create_command"] = creation_command(queue.id, queue.topic, queue.settings)
     document["counts"] = {**msgspec.structs.asdict(queue.counts), "waiting": queue.counts.waiting}
     document["oldest_timestamp_ms"] = queue.oldest_timestamp_ms
     document["oldest_age_ms"] = age_ms(queue)

@@ -70,6 +70,7 @@ class OnUndecodable(enum.Enum):
 GROUP_TYPE: Final = "queue"
 MAX_KEY_HEADER_BYTES: Final = 255
 MAX_WEIGHT: Final = 1_000_000
+_DEAD_LETTER_SUFFIX: Final = ".dead-letters"
 
 
 class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,6 +331,16 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 QUEUE_SETTINGS: Final = tuple(described(QueueGroupSettings))
 _BOUNDS: Final = bounds_of(QUEUE_SETTINGS)
+
+
+def dead_letter_topic_of(group_id: str) -> str:
+    """Return the default name of a group's dead-letter topic."""
+    return f"{group_id}{_DEAD_LETTER_SUFFIX}"
+
+
+def is_dead_letter_topic_name(name: str) -> bool:
+    """Return whether a name is the default name of some group's dead-letter topic."""
+    return name.endswith(_DEAD_LETTER_SUFFIX)
 
 
 def check_lease(seconds: float) -> None:
