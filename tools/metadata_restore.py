@@ -40,7 +40,7 @@ from logbroker.config import MAX_STORED_BATCH_BYTES, MOST_PARTITIONS, BrokerConf
 from logbroker.engine import Topic
 from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError, StorageFailedError, quoted
 from logbroker.errors.system import reason_of
-from logbroker.group_runtime.group_store import GROUP_SCOPE, GROUPS_SCOPE, listed_ids
+from logbroker.group_runtime.group_store import GROUP_SCOPE, GROUPS_SCOPE, listed_types
 from logbroker.private_files import DIRECTORY_MODE, remove_directory
 from logbroker.queues.model.settings import GROUP_TYPE as QUEUE_GROUP
 from logbroker.queues.model.settings import is_dead_letter_topic_name
@@ -100,6 +100,8 @@ class RestorePlan(msgspec.Struct, kw_only=True):
     """The partitions that will be offline after the next start. `notes` say why."""
     keep_all: list[str] = []
     """The topics whose configs are lost and that keep all records, but for dead-letter topics, which should."""
+    gone_groups: dict[str, str] = {}
+    """The groups that the backup does not have, and their types, if the store that is replaced can be read."""
     writes: list[Write] = []
     """The changes to the backup's store."""
 
@@ -156,13 +158,16 @@ def plan_restore(backup: Backup, store: Path, data_dir: Path, progress: Progress
         next_id = max(int.from_bytes(row or b"", "big"), number_of_time(now_ms, PRODUCER_IDS_PER_MS_BITS))
         plan.writes += [(PRODUCERS, NEXT_ID_KEY, next_id.to_bytes(8, "big")), (BROKER, CLEAN_STOP, None)]
         state = dict(reader.scan(STATE))
-        group_ids = _queue_group_ids(state)
+        types = _group_types(state)
+        group_ids = [group_id for group_id, group_type in types.items() if group_type == QUEUE_GROUP]
         plan.writes += _forgotten(state, group_ids)
         topics = [decode_topic(TopicId(key), value, TopicConfig()) for key, value in reader.scan(TOPICS)]
         rows = dict(reader.scan(PARTITIONS))
         producer_keys = [key for key, _ in reader.scan(PRODUCERS)]
     finally:
         reader.close()
+    current = {} if plan.store_error else _current_group_types(data_dir / META_NAME)
+    plan.gone_groups = {group_id: group_type for group_id, group_type in current.items() if group_id not in types}
     group_topics = _topics_of(state, group_ids)
     _Comparison(plan, data_dir, rows, producer_keys, group_topics, now_ms, progress).run(topics)
     return plan
@@ -178,10 +183,24 @@ def _store_error(meta: Path) -> str:
     return ""
 
 
-def _queue_group_ids(state: Mapping[bytes, bytes]) -> list[str]:
+def _group_types(state: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return the types of all groups by their ids. Raises CorruptLogError."""
     prefix = state_key(GROUPS_SCOPE, b"")
-    listed = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-    return listed_ids(listed, QUEUE_GROUP)
+    return listed_types({key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)})
+
+
+def _current_group_types(meta: Path) -> dict[str, str]:
+    """Return the types of the groups in the store that is replaced, none if they cannot be read."""
+    try:
+        if is_missing(meta):
+            return {}
+        reader = MetadataReader.open(meta)
+        try:
+            return _group_types(dict(reader.scan(STATE)))
+        finally:
+            reader.close()
+    except (LogbrokerError, OSError):
+        return {}
 
 
 def _topics_of(state: Mapping[bytes, bytes], group_ids: Sequence[str]) -> dict[str, TopicId]:

@@ -27,6 +27,8 @@ _ADVICE: Final = (
 )
 
 _MIB: Final = 1 << 20
+_MOST_GROUPS: Final = 100
+"""The most groups of one type that the text output names."""
 
 data_dir_option = click.option(
     "--data-dir",
@@ -89,8 +91,8 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     The current store is kept beside the new one. Partitions are not changed: the next start finds the records appended
     and the topics created since the backup. Before it changes anything, the command shows where the backup and the
     files of the partitions differ. Committed offsets of groups go back to the state of the backup. Groups created since
-    the backup are gone: create them again. A topic created since keeps all records until you set its retention again:
-    the last lines are the commands for it.
+    the backup are gone, and are named: create them again. A topic created since keeps all records until you set its
+    retention again: the last lines are the commands for it.
 
     The files must not be older than the backup: a partition that lacks bytes which were synced at the time of the
     backup is offline after the next start. The command names such partitions before it asks. To find them, it reads
@@ -144,6 +146,11 @@ def _show(plan: RestorePlan) -> None:
         write_line(f"the store that is there cannot be read: {plan.store_error}")
     for note in plan.notes or ["the topics and partitions are those of the backup"]:
         write_line(f"  {note}")
+    for kind in sorted(set(plan.gone_groups.values()), reverse=True):
+        ids = sorted(group_id for group_id, group_type in plan.gone_groups.items() if group_type == kind)
+        more = f" and {len(ids) - _MOST_GROUPS:,} more (--json names all)" if len(ids) > _MOST_GROUPS else ""
+        named = ", ".join(ids[:_MOST_GROUPS])
+        write_line(f"  {counted(len(ids), f'{kind} group')} not in the backup will be gone: {named}{more}")
     if plan.offline:
         write_line(f"{counted(len(plan.offline), 'partition')} will be offline. {_ADVICE}")
 
@@ -168,6 +175,7 @@ def _document(plan: RestorePlan, replaced: Path | None, *, restored: bool) -> di
         "notes": plan.notes,
         "offline": plan.offline,
         "keep_all": plan.keep_all,
+        "gone_groups": plan.gone_groups,
         "restored": restored,
         "replaced": None if replaced is None else str(replaced),
     }

@@ -73,16 +73,20 @@ def reading_rows(group_id: str) -> Iterator[None]:
 
 def listed_ids(rows: Mapping[bytes, bytes], group_type: str) -> list[str]:
     """Return the ids of all groups of a type, from the rows of `GROUPS_SCOPE`. Raises CorruptLogError."""
-    ids = []
+    return [group_id for group_id, listed_type in listed_types(rows).items() if listed_type == group_type]
+
+
+def listed_types(rows: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return the type of each group, by its id, from the rows of `GROUPS_SCOPE`. Raises CorruptLogError."""
+    types = {}
     for key, value in rows.items():
         try:
             row = msgspec.msgpack.decode(value, type=_ListedRow)
             group_id = key.decode()
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise unreadable_row("state", bytes([len(GROUPS_SCOPE)]) + GROUPS_SCOPE.encode() + key, error) from None
-        if row.type == group_type:
-            ids.append(group_id)
-    return ids
+        types[group_id] = row.type
+    return types
 
 
 class GroupStore:

@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from logbroker.broker.local_engine.state_store import state_key
 from logbroker.broker.local_engine.topic_rows import decode_topic
 from logbroker.cli.main import run
 from logbroker.config import TopicConfig
 from logbroker.errors import CorruptLogError, DataDirError, StorageFailedError
+from logbroker.group_runtime.group_store import GROUPS_SCOPE
 from logbroker.record.codec import decode_batch, split_batches
 from logbroker.storage.files import RealFiles
 from logbroker.storage.metadata import metadata_store
@@ -838,6 +840,40 @@ def test_a_dry_run_says_that_the_store_cannot_be_read(
     assert "the store that is there cannot be read: " in out
     assert run([*dry_run, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["store_error"] in out
+
+
+def test_a_restore_names_the_groups_that_will_be_gone(
+    stopped: StoppedPartition, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def add(group_id: str, group_type: str) -> None:
+        key = state_key(GROUPS_SCOPE, group_id.encode())
+        put(stopped.data_dir, key, msgspec.msgpack.encode({"type": group_type}))
+
+    add("billing", "queue")
+    add("reports", "consumer")
+    made = back_up(stopped.data_dir, tmp_path / "one.backup")[0]
+    dry_run = ["meta", "restore", made.path, "--data-dir", str(stopped.data_dir), "--dry-run"]
+    assert run(dry_run) == 0
+    assert "will be gone" not in capsys.readouterr().out
+    for group_id in ("mail", "export"):
+        add(group_id, "queue")
+    add("audit", "consumer")
+    assert run(dry_run) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "  the topics and partitions are those of the backup",
+        "  2 queue groups not in the backup will be gone: export, mail",
+        "  1 consumer group not in the backup will be gone: audit",
+    ]
+    assert run([*dry_run, "--json"]) == 0
+    gone = json.loads(capsys.readouterr().out)["gone_groups"]
+    assert gone == {"audit": "consumer", "export": "queue", "mail": "queue"}
+    for number in range(100):
+        add(f"console-{number:03}", "consumer")
+    assert run(dry_run) == 0
+    assert capsys.readouterr().out.endswith(", console-098 and 1 more (--json names all)\n")
+    (stopped.data_dir / "meta" / "data.mdb").write_bytes(b"\xff" * 8192)
+    assert run([*dry_run, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gone_groups"] == {}
 
 
 @pytest.mark.parametrize("command", ["backup", "restore"])
