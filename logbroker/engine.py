@@ -267,13 +267,8 @@ class Numbers(Protocol):
     """Numbers of 63 bits that never repeat, even after deletions, restarts, kills or the restore of a backup."""
 
     @property
-    def first(self) -> int:
-        """All numbers given out before this start are below it."""
-        ...
-
-    @property
     def reserved(self) -> int:
-        """Numbers below it may be given out."""
+        """Numbers below it may be given out. No number from it on was ever given out."""
         ...
 
     async def reserve(self, end: int) -> None:
@@ -438,11 +433,6 @@ class LogEngine(ReadableLog, Protocol):
         """Stop waiting for `holder`."""
         ...
 
-    @property
-    def numbers(self) -> Numbers:
-        """The numbers for receipts, fencing tokens and group epochs."""
-        ...
-
     async def init_producer_id(self, producer_id: int = -1, producer_epoch: int = -1) -> tuple[int, int]:
         """Return a new producer id with epoch 0, or the given one with its epoch raised; never the same pair twice."""
         ...
@@ -467,6 +457,11 @@ class StateStore(Protocol):
 
     `scope` names an owner (one group or queue group); scopes never see each other's keys. Keys have 1 to 255 bytes.
     """
+
+    @property
+    def numbers(self) -> Numbers:
+        """The numbers for receipts, fencing tokens and group epochs of the queue groups whose state lies here."""
+        ...
 
     def check_room(self, use: DiskUse = DiskUse.USES_RESERVE) -> None:
         """Raise DiskFullError if the disk is too full for a change with this use of the disk, and OverloadedError if

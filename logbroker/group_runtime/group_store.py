@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from logbroker.engine import StateEvent, StateStore
+from logbroker.engine import Numbers, StateEvent, StateStore
 from logbroker.errors import (
     CorruptLogError,
     InvalidGroupIdError,
@@ -100,6 +100,11 @@ class GroupStore:
         self._is_stored = is_stored
         self.check_room: Callable[..., None] = store.check_room
         """See `StateStore.check_room`."""
+
+    @property
+    def numbers(self) -> Numbers:
+        """See `StateStore.numbers`."""
+        return self._store.numbers
 
     async def load(self) -> Mapping[bytes, bytes]:
         return await self._store.load(self._scope)

@@ -148,6 +148,7 @@ class QueueGroup:
         self.redriving = Redriving(context, dead_letter_topic)
         self.output_sender = OutputSender(context)
         self._engine = engine
+        self._numbers = store.numbers
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
@@ -467,7 +468,7 @@ class QueueGroup:
 
     def _has_numbers(self) -> bool:
         """Return whether enough receipts and tokens are reserved for one round of deliveries; reserve more in time."""
-        left = self._engine.numbers.reserved - self.queue.next_number
+        left = self._numbers.reserved - self.queue.next_number
         if left < NUMBERS // 2 and self._reserving is None:
             self._reserving = self._loop.create_task(self._reserve(), name=f"numbers of queue group {self.group_id}")
         return left >= MIN_NUMBERS
@@ -477,7 +478,7 @@ class QueueGroup:
         try:
             while self._context.error is None:
                 try:
-                    await self._engine.numbers.reserve(self.queue.next_number + NUMBERS)
+                    await self._numbers.reserve(self.queue.next_number + NUMBERS)
                     return
                 except StorageFailedError:
                     return  # This error stops the broker.

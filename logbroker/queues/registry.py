@@ -248,8 +248,8 @@ class QueueGroupRegistry:
         """Return a group epoch above all numbers that a group of any name has given out."""
         group_epoch = (self._next_epoch + EPOCH_NUMBERS - 1) // EPOCH_NUMBERS * EPOCH_NUMBERS
         self._next_epoch = group_epoch + EPOCH_NUMBERS
-        if self._engine.numbers.reserved - group_epoch < NUMBERS // 2:
-            await self._engine.numbers.reserve(group_epoch + NUMBERS)
+        if self._store.numbers.reserved - group_epoch < NUMBERS // 2:
+            await self._store.numbers.reserve(group_epoch + NUMBERS)
         return group_epoch
 
     async def _delete(self, group: QueueGroup, error: LogbrokerError) -> None:
@@ -396,7 +396,7 @@ class QueueGroupRegistry:
         self._engine.on_topics_changed(self._on_topic_changed)
         self._engine.on_growth(self._check_growth)
         stored: dict[str, Mapping[bytes, bytes]] = {}
-        self._next_epoch = self._engine.numbers.first
+        self._next_epoch = self._store.numbers.reserved
         for group_id in await stored_group_ids(self._store, GROUP_TYPE):
             rows = await GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True).load()
             if not rows:

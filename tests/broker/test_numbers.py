@@ -45,7 +45,7 @@ async def test_no_producer_id_and_no_number_comes_again(
                 producer_id, _ = await opened.engine.init_producer_id()
                 assert producer_id not in ids
                 ids.add(producer_id)
-            numbers = opened.engine.numbers
+            numbers = opened.state.numbers
             assert numbers.first > number
             number = numbers.first + chance.choice((0, 5, 1 << 40))
             await numbers.reserve(number + 1)
@@ -72,14 +72,14 @@ async def test_a_lost_file_and_an_older_store_are_made_up_for_by_the_clock(open_
     shutil.copytree(tmp_path / "data", tmp_path / "old")
     async with open_at() as opened:
         ids = {(await opened.engine.init_producer_id())[0] for _ in range(3000)}
-        first = opened.engine.numbers.first
-        await opened.engine.numbers.reserve(first + 1)
+        first = opened.state.numbers.first
+        await opened.state.numbers.reserve(first + 1)
     shutil.rmtree(tmp_path / "data")
     (tmp_path / "old").rename(tmp_path / "data")
     (tmp_path / "data" / ISSUED_NAME).unlink()
     async with open_at() as opened:
         assert (await opened.engine.init_producer_id())[0] not in ids
-        assert opened.engine.numbers.first > first
+        assert opened.state.numbers.first > first
 
 
 @pytest.mark.parametrize("handed_out_before", [0, 1, 1100])
@@ -97,9 +97,9 @@ async def test_a_data_directory_put_back_as_it_was_is_made_up_for_by_the_clock(
             new = [(await opened.engine.init_producer_id())[0] for _ in range(2100)]
             assert not ids & set(new)
             ids |= set(new)
-            assert opened.engine.numbers.first > first
-            first = opened.engine.numbers.first + 1000
-            await opened.engine.numbers.reserve(first)
+            assert opened.state.numbers.first > first
+            first = opened.state.numbers.first + 1000
+            await opened.state.numbers.reserve(first)
         shutil.rmtree(tmp_path / "data")
         shutil.copytree(tmp_path / "copy", tmp_path / "data")
 
@@ -110,14 +110,14 @@ async def test_a_clock_that_is_far_ahead_once_leaves_numbers(
     with monkeypatch.context() as patch:
         patch.setattr(time, "time_ns", lambda: (1 << 80) * 10**6)
         async with open_at() as opened:
-            await opened.engine.numbers.reserve(opened.engine.numbers.first + 100)
+            await opened.state.numbers.reserve(opened.state.numbers.first + 100)
             await opened.engine.init_producer_id()
     async with open_at() as opened:
-        first = opened.engine.numbers.first
+        first = opened.state.numbers.first
         assert MAX_FROM_CLOCK <= first < MAX_FROM_CLOCK + 1000
-        await opened.engine.numbers.reserve(first + (1 << 61))
+        await opened.state.numbers.reserve(first + (1 << 61))
         with pytest.raises(OverloadedError):
-            await opened.engine.numbers.reserve(1 << 63)
+            await opened.state.numbers.reserve(1 << 63)
 
 
 async def test_a_caller_that_goes_away_leaves_the_end_where_it_was_raised_to(
@@ -132,15 +132,15 @@ async def test_a_caller_that_goes_away_leaves_the_end_where_it_was_raised_to(
 
     monkeypatch.setattr(lifetime, "write_issued", slowly)
     async with open_at() as opened:
-        first = opened.engine.numbers.first
+        first = opened.state.numbers.first
         for end in range(first + 1, first + 40):
-            task = asyncio.create_task(opened.engine.numbers.reserve(end))
+            task = asyncio.create_task(opened.state.numbers.reserve(end))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             task.cancel()
     assert ends == sorted(ends)
     async with open_at() as opened:
-        assert opened.engine.numbers.first >= max(ends)
+        assert opened.state.numbers.first >= max(ends)
 
 
 async def test_where_the_file_cannot_be_written_nothing_is_given_out(
@@ -154,8 +154,8 @@ async def test_where_the_file_cannot_be_written_nothing_is_given_out(
             patch.setattr(lifetime, "write_issued", full)
             with pytest.raises(DiskFullError):
                 await opened.engine.init_producer_id()
-            reserved = opened.engine.numbers.reserved
+            reserved = opened.state.numbers.reserved
             with pytest.raises(DiskFullError):
-                await opened.engine.numbers.reserve(reserved + 1)
-            assert opened.engine.numbers.reserved == reserved
+                await opened.state.numbers.reserve(reserved + 1)
+            assert opened.state.numbers.reserved == reserved
         await opened.engine.init_producer_id()

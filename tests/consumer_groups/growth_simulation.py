@@ -31,7 +31,7 @@ from logbroker.consumer_groups.messages import Join, Joined
 from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.consumer_groups.subscriptions import Subscription
-from logbroker.engine import DiskUse, LogGeneration, PartitionFacts, StateEvent, Topic
+from logbroker.engine import DiskUse, LogGeneration, Numbers, PartitionFacts, StateEvent, Topic
 from logbroker.errors import GroupNotEmptyError, PartitionOfflineError, StorageFailedError, UnknownTopicError
 from logbroker.group_runtime.group_store import GroupStore
 from logbroker.types import PartitionKey, TopicId
@@ -114,6 +114,8 @@ class TopicLog:
 
 class Store:
     """A StateStore whose transactions may wait, and be lost."""
+
+    numbers: Numbers
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}

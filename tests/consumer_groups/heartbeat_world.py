@@ -28,7 +28,7 @@ from logbroker.consumer_groups.membership import AssignedOffsets, Ended, MemberL
 from logbroker.consumer_groups.messages import Join, Joined
 from logbroker.consumer_groups.offsets import TopicCommit
 from logbroker.consumer_groups.subscriptions import Subscription
-from logbroker.engine import DiskUse, LogEngine, StateEvent, Topic
+from logbroker.engine import DiskUse, LogEngine, Numbers, StateEvent, Topic
 from logbroker.errors import (
     InstanceIdInUseError,
     LogbrokerError,
@@ -60,6 +60,8 @@ class Loop(asyncio.SelectorEventLoop):
 
 class Store:
     """A state store whose commits wait while it is held."""
+
+    numbers: Numbers
 
     def __init__(self) -> None:
         self.scopes: dict[str, dict[bytes, bytes]] = {}

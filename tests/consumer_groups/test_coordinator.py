@@ -17,7 +17,7 @@ from logbroker.consumer_groups.messages import Join, Joined
 from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.consumer_groups.subscriptions import Subscription
-from logbroker.engine import DiskUse, PartitionFacts, StateEvent, Topic
+from logbroker.engine import DiskUse, Numbers, PartitionFacts, StateEvent, Topic
 from logbroker.errors import (
     OverloadedError,
     StaleMemberEpochError,
@@ -35,6 +35,8 @@ END = 100
 
 class HeldStore:
     """A StateStore whose commits wait until they are let go of."""
+
+    numbers: Numbers
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}

@@ -21,7 +21,7 @@ from logbroker.consumer_groups.heartbeats.messages import JOINING, MemberHeartbe
 from logbroker.consumer_groups.membership import MemberMessage
 from logbroker.consumer_groups.messages import Join
 from logbroker.consumer_groups.offsets import TopicCommit
-from logbroker.engine import DiskUse, LogEngine, StateEvent, Topic
+from logbroker.engine import DiskUse, LogEngine, Numbers, StateEvent, Topic
 from logbroker.errors import LogbrokerError, UnknownMemberError, WrongGroupTypeError
 from logbroker.types import PartitionKey, TopicId
 
@@ -31,6 +31,8 @@ PARTITIONS = 50_000
 
 class MemoryStore:
     """A state store that takes one turn of the loop for a commit."""
+
+    numbers: Numbers
 
     def __init__(self) -> None:
         self.scopes: dict[str, dict[bytes, bytes]] = {}

@@ -13,7 +13,7 @@ from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.groups import Groups
 from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
-from logbroker.engine import DiskUse, LogEngine, StateEvent, Topic
+from logbroker.engine import DiskUse, LogEngine, Numbers, StateEvent, Topic
 from logbroker.group_runtime.group_store import GROUPS_SCOPE
 from logbroker.types import TopicId
 
@@ -37,6 +37,8 @@ class Row(bytes):
 
 class CountingStore:
     """A state store that knows how many of the values that it gave away are still kept."""
+
+    numbers: Numbers
 
     def __init__(self) -> None:
         self.most_kept = 0

@@ -13,12 +13,14 @@ from logbroker.consumer_groups.groups import Groups
 from logbroker.consumer_groups.membership import MemberMessage
 from logbroker.consumer_groups.messages import Join
 from logbroker.consumer_groups.subscriptions import Subscription
-from logbroker.engine import DiskUse, LogEngine, StateEvent, Topic
+from logbroker.engine import DiskUse, LogEngine, Numbers, StateEvent, Topic
 from logbroker.types import TopicId
 
 
 class CountingStore:
     """A state store that counts the transactions."""
+
+    numbers: Numbers
 
     def __init__(self) -> None:
         self.commits = 0

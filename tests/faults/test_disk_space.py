@@ -170,7 +170,9 @@ async def test_rows_that_are_not_stored_yet_count_though_the_disk_is_measured_me
     stored: Future[None] = Future()
     store: Any = SimpleNamespace(submit=lambda _writes: stored)
     helpers: Any = None
-    commit = asyncio.create_task(LocalStateStore(store, helpers, space).commit("s", [StateEvent(b"k", bytes(MIB))]))
+    numbers: Any = None
+    state = LocalStateStore(store, helpers, space, numbers)
+    commit = asyncio.create_task(state.commit("s", [StateEvent(b"k", bytes(MIB))]))
     await asyncio.sleep(0)
     space.measure()
     with pytest.raises(DiskFullError):

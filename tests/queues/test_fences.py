@@ -9,11 +9,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from logbroker.broker.local_engine import lifetime
+from logbroker.broker.local_engine.numbers import ReceiptNumbers
 from logbroker.broker.local_engine.state_store import state_key
 from logbroker.engine import Append, Appended
 from logbroker.errors import (
@@ -271,8 +272,8 @@ def deleted_groups_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 async def first_epoch(self: queue_groups.QueueGroupRegistry) -> int:
-    await self._engine.numbers.reserve(self._next_epoch + queue_group.NUMBERS)
-    return self._engine.numbers.first
+    await self._store.numbers.reserve(self._next_epoch + queue_group.NUMBERS)
+    return cast(ReceiptNumbers, self._store.numbers).first
 
 
 PLANTS = (file_is_not_read, file_is_not_written, deleted_groups_are_forgotten)

@@ -14,7 +14,6 @@ from typing import Final
 from logbroker.broker.catalog import Catalog
 from logbroker.broker.cluster_engine.cluster_topics import ClusterTopics
 from logbroker.broker.cluster_engine.link import ClusterLink, check
-from logbroker.broker.cluster_engine.numbers import ClusterNumbers
 from logbroker.broker.cluster_engine.offsets import LATEST_TIME, delete_records
 from logbroker.broker.cluster_engine.reading import BatchReader, ClusterWatch, Follower
 from logbroker.broker.cluster_engine.remote_partition import RemotePartition
@@ -60,14 +59,12 @@ class ClusterEngine:
         link: ClusterLink,
         catalog: Catalog,
         topics: ClusterTopics,
-        numbers: ClusterNumbers,
     ) -> None:
         self._clock = clock
         self._link = link
         self._catalog = catalog
         self._topics = topics
         self._offsets = topics.offsets
-        self.numbers = numbers
         self._reader = BatchReader(link)
         self._follower = Follower(link, topics.partitions)
         topics.on_refreshed = self._follower.follow  # Partitions may have moved to nodes that are not followed yet.

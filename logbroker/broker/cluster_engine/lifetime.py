@@ -11,7 +11,6 @@ from logbroker.broker.catalog import Catalog
 from logbroker.broker.cluster_engine.cluster_topics import ClusterTopics
 from logbroker.broker.cluster_engine.engine import ClusterEngine
 from logbroker.broker.cluster_engine.link import ClusterLink
-from logbroker.broker.cluster_engine.numbers import ClusterNumbers
 from logbroker.broker.cluster_engine.state_partition import OPEN_SECONDS
 from logbroker.broker.cluster_engine.state_store import ClusterStateStore
 from logbroker.clock import Clock
@@ -42,7 +41,7 @@ async def open_cluster_engine(
         catalog = Catalog()
         topics = ClusterTopics(config, clock, link, state, state.ownership, catalog)
         await link.persist(topics.refresh, seconds=OPEN_SECONDS)
-        engine = ClusterEngine(config, clock, link, catalog, topics, await ClusterNumbers.open(state))
+        engine = ClusterEngine(config, clock, link, catalog, topics)
         tasks = [asyncio.create_task(topics.run()), asyncio.create_task(topics.offsets.run())]
         try:
             yield engine, state

@@ -21,10 +21,10 @@ _NUMBER_BYTES: Final = 8
 class ClusterNumbers:
     """The `logbroker.engine.Numbers` of this engine."""
 
-    def __init__(self, state: StateStore, first: int) -> None:
+    def __init__(self, state: StateStore, reserved: int) -> None:
         self._state = state
         self._lock = asyncio.Lock()
-        self.first = self.reserved = first
+        self.reserved = reserved
 
     @classmethod
     async def open(cls, state: StateStore) -> ClusterNumbers:

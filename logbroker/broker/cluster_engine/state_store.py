@@ -14,6 +14,7 @@ from typing import Final
 
 from logbroker.broker.cluster_engine.codes import TOPIC_ALREADY_EXISTS
 from logbroker.broker.cluster_engine.link import ClusterLink, PassingError, check
+from logbroker.broker.cluster_engine.numbers import ClusterNumbers
 from logbroker.broker.cluster_engine.state_partition import MAX_COMMIT_BYTES, OPEN_SECONDS, StatePartition
 from logbroker.broker.cluster_engine.state_rows import records_of, scope_prefix
 from logbroker.engine import DiskUse, StateEvent
@@ -85,6 +86,7 @@ class ClusterStateStore:
         self._on_lost = on_lost
         self._partitions: list[StatePartition] = []
         self.ownership = Ownership()
+        self.numbers: ClusterNumbers
 
     async def open(self) -> None:
         """Create the topic if it does not exist, and take over all its partitions.
@@ -98,6 +100,7 @@ class ClusterStateStore:
         ]
         await asyncio.gather(*(partition.open() for partition in self._partitions))
         self.ownership.taken()
+        self.numbers = await ClusterNumbers.open(self)
 
     def _check_owner(self, number: int) -> Callable[[], None]:
         """Return the check before a write to a partition. The cluster refuses what an earlier owner writes, unless it

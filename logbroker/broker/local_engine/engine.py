@@ -11,7 +11,6 @@ from logbroker.broker.catalog import Catalog
 from logbroker.broker.local_engine.disk_space import FILES_OF_SEGMENT
 from logbroker.broker.local_engine.failure import StorageFailure
 from logbroker.broker.local_engine.helpers import Helpers
-from logbroker.broker.local_engine.numbers import ReceiptNumbers
 from logbroker.broker.local_engine.partition import Partition, Pending
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.broker.local_engine.producer_ids import ProducerIds
@@ -69,7 +68,6 @@ class LocalEngine:
         partitions: PartitionTable,
         changes: TopicChanges,
         producer_ids: ProducerIds,
-        numbers: ReceiptNumbers,
         upkeep: Upkeep,
         deletion: RecordDeletion,
         helpers: Helpers,
@@ -81,7 +79,6 @@ class LocalEngine:
         self._partitions = partitions
         self._changes = changes
         self._producer_ids = producer_ids
-        self.numbers = numbers
         self._upkeep = upkeep
         self._deletion = deletion
         self._helpers = helpers

@@ -135,13 +135,12 @@ async def open_engine(
                     partitions,
                     changes,
                     ProducerIds(issued),
-                    ReceiptNumbers(issued),
                     upkeep,
                     deletion,
                     helpers,
                     failure,
                 ),
-                LocalStateStore(store, helpers, disk),
+                LocalStateStore(store, helpers, disk, ReceiptNumbers(issued)),
             )
         finally:
             await changes.close()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.broker.local_engine.helpers import Helpers
+from logbroker.broker.local_engine.numbers import ReceiptNumbers
 from logbroker.engine import DiskUse, StateEvent
 from logbroker.errors import InvalidRequestError
 from logbroker.storage.metadata.metadata_store import MetadataStore
@@ -30,10 +31,11 @@ class LocalStateStore:
     A row's key is the scope's length (1 byte), the scope and the event's key, so that no scope is a prefix of another.
     """
 
-    def __init__(self, store: MetadataStore, helpers: Helpers, disk: DiskSpace) -> None:
+    def __init__(self, store: MetadataStore, helpers: Helpers, disk: DiskSpace, numbers: ReceiptNumbers) -> None:
         self._store = store
         self._helpers = helpers
         self._disk = disk
+        self.numbers = numbers
 
     def check_room(self, use: DiskUse = DiskUse.USES_RESERVE) -> None:
         self._disk.check(0, use)
