@@ -233,6 +233,12 @@ class Coordinator(GroupShell[Group]):
         if self._look is not None:
             self._look.cancel()
 
+    def end(self, error: LogbrokerError) -> None:
+        super().end(error)
+        for link in list(self._links.values()):
+            self._end(link)
+            link.channel.send(Ended(error))
+
     # --- steps ---
 
     def _collect(self) -> None:

@@ -166,6 +166,12 @@ class GroupShell(Generic[M]):
         self._closed_by = error
         self._commits.close(error)
 
+    def end(self, error: LogbrokerError) -> None:
+        """End the group in this process, which keeps nothing of it in the shared budgets. Whoever still uses it gets
+        the error."""
+        self.close(error)
+        self.offsets.leave_budget()
+
     def freeze(self) -> None:
         """Stop timeouts, because the broker stops: members do not expire any more."""
         self._frozen = True

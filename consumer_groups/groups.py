@@ -28,6 +28,7 @@ from logbroker.consumer_groups.offsets import OFFSET_ROW, CommitOutcome, OffsetB
 from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.engine import DiskUse, LogEngine, StateStore, Topic
 from logbroker.errors import (
+    BrokerUnavailableError,
     GroupNotEmptyError,
     LogbrokerError,
     OverloadedError,
@@ -133,6 +134,10 @@ class Groups:
         """Time of the last notification (monotonic seconds)."""
         self._rebalance_seconds = self._rebalance_seconds_before = 0.0
         """Time that all groups have spent on rebalances, now and at the last notification."""
+        self.moved: LogbrokerError | None = None
+        """Error that tells who still uses the groups where they are now; None: they stop because the broker stops."""
+        self._is_over = False
+        self._end_listening: Callable[[], None] = lambda: None
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
         """Returns whether a group id belongs to a queue group. `open_broker` sets it."""
 
@@ -148,6 +153,7 @@ class Groups:
 
     def group(self, group_id: str) -> AnyGroup:
         """Return the group. Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
+        self._check_open()
         found = self._groups.get(group_id)
         if found is None:
             self._check_new_id(group_id)
@@ -159,6 +165,7 @@ class Groups:
 
     def classic_group(self, group_id: str) -> ClassicCoordinator:
         """Return the classic group of a member. Raises InvalidGroupIdError, or UnknownMemberError if it is none."""
+        self._check_open()
         found = self._groups.get(group_id)
         if isinstance(found, ClassicCoordinator):
             return found
@@ -295,6 +302,7 @@ class Groups:
         """Return the group of this id, of either kind, or a new one of this kind, which is not among the groups yet."""
         while (deletion := self._deletions.get(group_id)) is not None:
             await asyncio.wait([deletion])
+        self._check_open()
         found = self._groups.get(group_id)
         if found is not None:
             return found
@@ -306,6 +314,13 @@ class Groups:
             )
         store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=False)
         return self._made(kind, group_id, OffsetTable(budget=self._offset_budget), {}, 0.0, store)
+
+    def _check_open(self) -> None:
+        if self._is_over:
+            raise self._over().anew()
+
+    def _over(self) -> LogbrokerError:
+        return self.moved or BrokerUnavailableError("the broker has stopped")
 
     def _check_new_id(self, group_id: str) -> None:
         check_group_id(group_id)
@@ -331,7 +346,11 @@ class Groups:
                 max_members=self._config.max_group_members,
                 budget=self._member_budget,
             )
-            classic.load(rows, now)
+            try:
+                classic.load(rows, now)
+            except Exception:
+                classic.leave_budget()
+                raise
             return kind(group_id, classic, offsets, store, self._clock, self._readable_end)
         machine = Group(
             group_id,
@@ -388,14 +407,27 @@ class Groups:
 
         Raises CorruptLogError. The grace of the members begins now.
         """
-        self._engine.on_topics_changed(self._on_topic_changed)
+        self._end_listening = self._engine.on_topics_changed(self._on_topic_changed)
+        loaded: list[tuple[str, OffsetTable, dict[bytes, bytes]]] = []
+        try:
+            await self._load(loaded)
+        except BaseException:
+            for _, offsets, _ in loaded:
+                offsets.leave_budget()
+            raise
+
+    async def _load(self, loaded: list[tuple[str, OffsetTable, dict[bytes, bytes]]]) -> None:
+        """Load the stored groups, and list them with their offsets and their other rows."""
         log_end = cache(self._log_end)  # Nothing is appended yet, and groups share many partitions.
-        loaded = []
         for group_id in await stored_group_ids(self._store, GROUP_TYPE):
             store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True)
             rows = await store.load()
             with reading_rows(group_id):
                 offsets = OffsetTable(rows, self._offset_budget)
+            # All groups together may have very many offset rows, so only those of one group are kept in memory at a
+            # time.
+            of_machine = {key: value for key, value in rows.items() if not key.startswith(OFFSET_ROW)}
+            loaded.append((group_id, offsets, of_machine))
             events = offsets.drop_topics(self._topic_ids.__contains__) + offsets.clamped(log_end)
             if events:
                 _log.warning(
@@ -404,10 +436,6 @@ class Groups:
                     len(events),
                 )
                 await store.commit(events)
-            # All groups together may have very many offset rows, so only those of one group are kept in memory at a
-            # time.
-            of_machine = {key: value for key, value in rows.items() if not key.startswith(OFFSET_ROW)}
-            loaded.append((group_id, offsets, of_machine))
         if self._offset_budget.used_bytes > self._offset_budget.max_bytes:
             _log.warning(
                 "the committed offsets take %d bytes, more than max_offsets_bytes (%d): commits for further partitions"
@@ -447,6 +475,19 @@ class Groups:
         for group in self._groups.values():
             await group.settle()
 
+    async def stop(self) -> None:
+        """Freeze all groups, and wait for the running transactions. Nothing of the groups stays in the engine or in
+        what several instances share."""
+        self.freeze()
+        self._is_over = True
+        if self._deletions:
+            await asyncio.wait(self._deletions.values())
+        await self.settle()
+        self._end_listening()
+        self._end_listening = lambda: None
+        for group in self._groups.values():
+            group.end(self._over())
+
     async def expire(self) -> None:
         """Delete groups that nobody has used for as long as offsets are retained. Runs until it is cancelled."""
         retention_seconds = self._config.offsets_retention_seconds
@@ -466,12 +507,13 @@ async def open_groups(
 ) -> AsyncIterator[Groups]:
     """Load the groups; at the end, wait for the running transactions. Raises CorruptLogError."""
     groups = Groups(config, clock, engine, store)
-    await groups.load()
-    expiry = asyncio.create_task(groups.expire(), name="groups expiry")
     try:
-        yield groups
+        await groups.load()
+        expiry = asyncio.create_task(groups.expire(), name="groups expiry")
+        try:
+            yield groups
+        finally:
+            expiry.cancel()
+            await asyncio.wait([expiry])
     finally:
-        expiry.cancel()
-        await asyncio.wait([expiry])
-        groups.freeze()
-        await groups.settle()
+        await groups.stop()

@@ -11,7 +11,7 @@ from logbroker.consumer_groups.generations import ToldPosition
 from logbroker.consumer_groups.messages import Joined
 from logbroker.consumer_groups.offsets import CommitOutcome, Committed, TopicCommit
 from logbroker.consumer_groups.subscriptions import Subscription
-from logbroker.errors import LogbrokerError, MemberFencedError
+from logbroker.errors import LogbrokerError
 from logbroker.types import PartitionKey, TopicId
 
 
@@ -46,9 +46,10 @@ class SubscriptionDone(msgspec.Struct, gc=False):
 
 
 class Ended(msgspec.Struct, gc=False):
-    """The last message to a member, which was fenced or, without an error, has left."""
+    """The last message to a member, which was fenced or, without an error, has left. Any other error ends the stream,
+    and the member may come back on another one."""
 
-    error: MemberFencedError | None
+    error: LogbrokerError | None
 
 
 MemberMessage = Joined | AssignedOffsets | GenerationsToRead | CommitDone | SubscriptionDone | Ended

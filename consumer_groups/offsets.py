@@ -297,6 +297,11 @@ class OffsetTable:
         committed = row[2] if row is not None else self.get(topic_id, partition)
         return 0 if committed is None else stored_bytes(committed.metadata)
 
+    def leave_budget(self) -> None:
+        """Give back everything that was taken of the budget."""
+        self._budget.used_bytes -= self._bytes
+        self._budget = OffsetBudget()
+
     def _charge(self, growth_bytes: int) -> None:
         self._bytes += growth_bytes
         self._budget.used_bytes += growth_bytes

@@ -336,15 +336,15 @@ class LogEngine(ReadableLog, Protocol):
         """The topic of this name; raises UnknownTopicError."""
         ...
 
-    def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
+    def on_topics_changed(self, listener: Callable[[Topic], None]) -> Callable[[], None]:
         """Call `listener` on the event loop after each change of topics, with the created or altered topic as it is
-        now, or the deleted topic as it was."""
+        now, or the deleted topic as it was. Return the function that ends this."""
         ...
 
-    def on_growth(self, check: Callable[[Topic], None]) -> None:
+    def on_growth(self, check: Callable[[Topic], None]) -> Callable[[], None]:
         """Call `check` on the event loop before a topic gets more partitions, or a plan notes it. An error that `check`
         raises refuses the growth. The last call comes while the topic is not pinned, so a pinned topic for which
-        `check` would raise an error does not grow any more."""
+        `check` would raise an error does not grow any more. Return the function that ends this."""
         ...
 
     async def create_topic(

@@ -134,6 +134,11 @@ class ClassicCoordinator(GroupShell[ClassicGroup]):
         self.freeze()
         self._refuse_all(_stopping())
 
+    def end(self, error: LogbrokerError) -> None:
+        super().end(error)
+        self._refuse_all(error)
+        self.machine.leave_budget()
+
     def _refuse_all(self, error: LogbrokerError) -> None:
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():

@@ -537,6 +537,11 @@ class ClassicGroup:
         self._supporters += Counter()  # Names that nobody has are removed.
         self._charge(-member.size_bytes)
 
+    def leave_budget(self) -> None:
+        """Give back everything that was taken of the budget."""
+        self._budget.used_bytes -= self._used_bytes
+        self._budget = MemberBudget()
+
     def _charge(self, growth_bytes: int) -> None:
         self._used_bytes += growth_bytes
         self._budget.used_bytes += growth_bytes

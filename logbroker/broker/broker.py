@@ -77,7 +77,10 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
         queues.is_of_other_type = groups.has
         # All groups have registered what they still need (`LogEngine.hold`).
         engine.start_retention()
-        yield Broker(config, clock, engine, state, groups, queues)
+        try:
+            yield Broker(config, clock, engine, state, groups, queues)
+        finally:
+            engine.stop_retention()
 
 
 @asynccontextmanager

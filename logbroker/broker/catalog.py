@@ -54,7 +54,7 @@ class Catalog:
             self.partition_count -= old.partitions
 
     def _notify(self, topic: Topic) -> None:
-        for listener in self.listeners:
+        for listener in list(self.listeners):
             listener(topic)
 
     def has(self, name: str) -> bool:

@@ -8,7 +8,7 @@ from time import monotonic
 
 from logbroker.clock import Clock
 from logbroker.engine import LogEngine, StateEvent
-from logbroker.errors import BrokerUnavailableError, LogbrokerError
+from logbroker.errors import LogbrokerError
 from logbroker.group_runtime.group_commit import GroupCommit
 from logbroker.group_runtime.group_store import GroupStore
 from logbroker.queues.machine.queue import Queue
@@ -42,8 +42,8 @@ class GroupContext:
         """Terminal error of the group; None while it runs."""
         self.is_over = False
         """Whether the group has ended or is about to stop."""
-        self.is_frozen = False
-        """Whether the broker is stopping: nothing is handed out any more."""
+        self.stopping: LogbrokerError | None = None
+        """Error of a group that is stopping, and hands nothing out any more; None: it is not."""
         self.serving_due = False
         """Whether a call of `serve` is scheduled."""
         self.check_room: Callable[..., None] = store.check_room
@@ -69,21 +69,21 @@ class GroupContext:
             self.serving_due = True
             self._loop.call_soon(self.serve)
 
-    def freeze(self) -> None:
-        """Stop handing out records because the broker is stopping."""
-        self.is_frozen = self.is_over = True
+    def freeze(self, error: LogbrokerError) -> None:
+        """Stop handing out records because the group is stopping."""
+        self.stopping, self.is_over = error, True
 
     def end(self, error: LogbrokerError) -> None:
         """Mark the group as ended with this error."""
         self.error, self.is_over = error, True
 
     def check_serving(self, *, settling: bool = False) -> None:
-        """Raise the group's terminal error, or BrokerUnavailableError if the broker is stopping. With `settling`, a
-        stopping broker is no error: deliveries in flight may still be settled."""
+        """Raise the group's terminal error, or the error of a group that is stopping. With `settling`, this is no
+        error: deliveries in flight may still be settled."""
         if self.error is not None:
             raise self.error.anew()
-        if self.is_frozen and not settling:
-            raise BrokerUnavailableError("the broker is stopping; clients can connect again once it is back")
+        if self.stopping is not None and not settling:
+            raise self.stopping.anew()
 
     def stored(self, rows: Sequence[StateEvent]) -> asyncio.Future[None]:
         """Return a future that completes when these rows and all changes up to now are synced."""

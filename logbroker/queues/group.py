@@ -594,33 +594,39 @@ class QueueGroup:
         self.dead_lettering.topics_changed()
         self.output_sender.topics_changed()
 
-    def freeze(self) -> None:
-        """Stop handing out records because the broker is stopping; a worker whose stream breaks from now on does not
-        count as lost."""
-        self._context.freeze()
+    def freeze(self, moved: LogbrokerError | None = None) -> None:
+        """Stop handing out records; a worker whose stream breaks from now on does not count as lost. `moved` tells
+        where the group is now; None: the broker is stopping."""
+        error = moved or BrokerUnavailableError("the broker is stopping; clients can connect again once it is back")
+        self._context.freeze(error)
         self._timer.stop()
-        error = BrokerUnavailableError("the broker is stopping; clients can connect again once it is back")
         self.session_waiters.close(error)
         self.dispatcher.line.close(error)
         self.output_sender.freeze()
 
-    async def stop(self) -> None:
-        """Stop the tasks, and store what the next start needs."""
-        self.freeze()
+    async def stop(self, error: LogbrokerError) -> None:
+        """Stop the tasks, store what the next start needs, and keep nothing of the engine's and the caches. Whoever
+        still uses the group gets the error."""
+        if self._context.stopping is None:
+            self.freeze(error)
         await self._end_tasks()
         self.index_cache.close()
-        with suppress(StorageFailedError):
+        with suppress(LogbrokerError):  # The group has failed, or its state is another broker's by now.
             await self._commits.synced(None, self.queue.stop_events())
-        error = self._context.error or BrokerUnavailableError("the broker has stopped")
+        error = self._context.error or error
         self._context.end(error)
         self._commits.close(error)
+        self.worker_streams.end_all(error)
+        await self.hold.close()
+        self.records.batches.close()
+        self.queue.lanes.successors.close()
 
     async def end(self, error: LogbrokerError) -> None:
         """End a deleted group: all streams end with the error, and nothing is stored any more."""
         self._send_home(error)
         await self._end_tasks()
         await self.hold.close()
-        self.records.batches.clear()
+        self.records.batches.close()
         await self._commits.settle()
         self._commits.close(error)
         self._let_go(self.queue.clear())

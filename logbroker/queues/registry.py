@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,6 +17,7 @@ from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
 from logbroker.engine import DiskUse, LogEngine, StateEvent, StateStore, Topic
 from logbroker.errors import (
+    BrokerUnavailableError,
     FixedTopicError,
     GroupExistsError,
     LogbrokerError,
@@ -90,6 +91,10 @@ class QueueGroupRegistry:
         self._ending: set[QueueGroup] = set()
         """Groups whose topics are deleted, and which will be deleted when the changes before are done."""
         self._frozen = False
+        self.moved: LogbrokerError | None = None
+        """Error that tells who still uses the groups where they are now; None: they stop because the broker stops."""
+        self._is_over = False
+        self._end_listening = ExitStack()
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
         """Returns whether a group of another type has the id. `open_broker` sets it."""
 
@@ -105,6 +110,7 @@ class QueueGroupRegistry:
 
     def group(self, group_id: str) -> QueueGroup:
         """Return a group. Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
+        self._check_open()
         found = self._groups.get(group_id)
         if found is None:
             self._check_new_id(group_id)
@@ -113,6 +119,13 @@ class QueueGroupRegistry:
                 " (`logbroker queue create`)"
             )
         return found
+
+    def _check_open(self) -> None:
+        if self._is_over:
+            raise self._over().anew()
+
+    def _over(self) -> LogbrokerError:
+        return self.moved or BrokerUnavailableError("the broker has stopped")
 
     def _check_new_id(self, group_id: str) -> None:
         check_group_id(group_id)
@@ -292,6 +305,11 @@ class QueueGroupRegistry:
         return SpillFile(self._data_dir, group_id)
 
     async def _to_the_end(self, change: Coroutine[Any, Any, T]) -> T:
+        try:
+            self._check_open()
+        except LogbrokerError:
+            change.close()
+            raise
         return await asyncio.shield(self._in_turn(change))
 
     def _in_turn(self, change: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -393,8 +411,8 @@ class QueueGroupRegistry:
     async def load(self) -> None:
         """Load the stored groups. State about records beyond the ends of the logs, which a crash may have cut off, is
         dropped. Raises CorruptLogError."""
-        self._engine.on_topics_changed(self._on_topic_changed)
-        self._engine.on_growth(self._check_growth)
+        self._end_listening.callback(self._engine.on_topics_changed(self._on_topic_changed))
+        self._end_listening.callback(self._engine.on_growth(self._check_growth))
         stored: dict[str, Mapping[bytes, bytes]] = {}
         self._next_epoch = self._store.numbers.reserved
         for group_id in await stored_group_ids(self._store, GROUP_TYPE):
@@ -473,16 +491,17 @@ class QueueGroupRegistry:
         """Stop handing out records because the broker is stopping; workers are expected back at the next start."""
         self._frozen = True
         for group in self._groups.values():
-            group.freeze()
+            group.freeze(self.moved)
 
     async def stop(self) -> None:
-        """Wait for the changes under way, then stop all groups, which store what the next start needs."""
+        """Wait for the changes under way, then stop all groups, which store what the next start needs. Nothing of the
+        registry stays in the engine or in what several registries share."""
         self.freeze()
         while self._changes:
             await asyncio.wait(self._changes)
-        await asyncio.gather(*(group.stop() for group in self._groups.values()))
-        for group in self._groups.values():
-            group.queue.lanes.successors.close()
+        self._is_over = True
+        await asyncio.gather(*(group.stop(self._over()) for group in self._groups.values()))
+        self._end_listening.close()
 
 
 def _begun_at(start: StartAt, found: int | LogbrokerError) -> int:

@@ -117,8 +117,9 @@ class Topics:
     def topic_by_id(self, topic_id: TopicId) -> SimpleNamespace:
         return self.topic(topic_id[:1].decode())
 
-    def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
+    def on_topics_changed(self, listener: Callable[[Topic], None]) -> Callable[[], None]:
         self.listeners = [listener]
+        return lambda: self.listeners.remove(listener)
 
     def partition_facts(self, topic_id: TopicId, partition: int) -> SimpleNamespace:
         return SimpleNamespace(high_watermark=1_000, log_end_offset=1_000, log_start_offset=0)

@@ -65,8 +65,8 @@ class OneTopic:
     def topic_by_id(self, topic_id: TopicId) -> SimpleNamespace:
         return self.topic("t")
 
-    def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
-        pass
+    def on_topics_changed(self, listener: Callable[[Topic], None]) -> Callable[[], None]:
+        return lambda: None
 
     def partition_facts(self, topic_id: TopicId, partition: int) -> SimpleNamespace:
         return SimpleNamespace(high_watermark=1_000, log_end_offset=1_000)

@@ -65,8 +65,8 @@ class OneTopic:
     def topics(self) -> list[SimpleNamespace]:
         return [SimpleNamespace(name="t", id=TOPIC, partitions=PARTITIONS, routing_bands=())]
 
-    def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
-        pass
+    def on_topics_changed(self, listener: Callable[[Topic], None]) -> Callable[[], None]:
+        return lambda: None
 
     def topic_by_id(self, topic_id: TopicId) -> SimpleNamespace:
         assert topic_id == TOPIC

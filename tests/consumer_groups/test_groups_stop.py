@@ -50,8 +50,9 @@ class GrowingTopic:
 
     topic_by_id = topic
 
-    def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
+    def on_topics_changed(self, listener: Callable[[Topic], None]) -> Callable[[], None]:
         self.listeners.append(listener)
+        return lambda: self.listeners.remove(listener)
 
     def grow(self) -> None:
         self.partitions += 1

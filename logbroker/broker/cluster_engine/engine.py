@@ -84,11 +84,13 @@ class ClusterEngine:
     def topic(self, name: str) -> Topic:
         return self._catalog.by_name(name)
 
-    def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
+    def on_topics_changed(self, listener: Callable[[Topic], None]) -> Callable[[], None]:
         self._catalog.listeners.append(listener)
+        return lambda: self._catalog.listeners.remove(listener)
 
-    def on_growth(self, check: Callable[[Topic], None]) -> None:
+    def on_growth(self, check: Callable[[Topic], None]) -> Callable[[], None]:
         self._topics.growth_checks.append(check)
+        return lambda: self._topics.growth_checks.remove(check)
 
     async def create_topic(
         self, name: str, partitions: int | None, overrides: Mapping[str, str], *, plan: TopicPlan | None = None
@@ -247,9 +249,15 @@ class ClusterEngine:
         self._offsets.holders.setdefault(topic_id, set()).add(holder)
 
     def release(self, topic_id: TopicId, holder: Holder) -> None:
-        self._offsets.holders.get(topic_id, set()).discard(holder)
+        holders = self._offsets.holders.get(topic_id, set())
+        holders.discard(holder)
+        if not holders:
+            self._offsets.holders.pop(topic_id, None)
 
     def start_retention(self) -> None:
+        """Retention is the cluster's."""
+
+    def stop_retention(self) -> None:
         """Retention is the cluster's."""
 
     async def offset_for_time(self, topic_id: TopicId, partition: int, timestamp_ms: int) -> FoundOffset:

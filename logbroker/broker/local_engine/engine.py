@@ -100,11 +100,13 @@ class LocalEngine:
     def topic(self, name: str) -> Topic:
         return self._catalog.by_name(name)
 
-    def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
+    def on_topics_changed(self, listener: Callable[[Topic], None]) -> Callable[[], None]:
         self._catalog.listeners.append(listener)
+        return lambda: self._catalog.listeners.remove(listener)
 
-    def on_growth(self, check: Callable[[Topic], None]) -> None:
+    def on_growth(self, check: Callable[[Topic], None]) -> Callable[[], None]:
         self._changes.growth_checks.append(check)
+        return lambda: self._changes.growth_checks.remove(check)
 
     async def create_topic(
         self, name: str, partitions: int | None, overrides: Mapping[str, str], *, plan: TopicPlan | None = None
@@ -386,6 +388,10 @@ class LocalEngine:
         """Apply retention from now on. After a start of the broker, call it only when every `Holder` is registered
         (`hold`)."""
         self._upkeep.start_retention()
+
+    def stop_retention(self) -> None:
+        """Remove no records any more. Call it before holders are released because the broker stops."""
+        self._upkeep.stop_retention()
 
     def watch(self, wake: Callable[[], None]) -> Watch:
         return LocalWatch(self._partitions, wake)

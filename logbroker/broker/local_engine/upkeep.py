@@ -70,11 +70,17 @@ class Upkeep:
         self._storing = asyncio.Lock()
         """Held from the making of checkpoints until they are stored, so that none replaces a newer one."""
         self._retention_begins = asyncio.Event()
+        self._has_stopped = False
+        """Whether records may be removed no more."""
         self._holders: dict[TopicId, list[Holder]] = {}
 
     def start_retention(self) -> None:
         """Apply retention from now on; all holders must be registered (`hold`)."""
         self._retention_begins.set()
+
+    def stop_retention(self) -> None:
+        """Remove no records any more: holders are released from now on, and still need theirs after the next start."""
+        self._has_stopped = True
 
     def hold(self, topic_id: TopicId, holder: Holder) -> None:
         self._holders.setdefault(topic_id, []).append(holder)
@@ -196,6 +202,8 @@ class Upkeep:
 
     def needed_from(self, partition: Partition) -> int:
         """Return the first offset that a holder needs."""
+        if self._has_stopped:
+            return 0
         topic_id, number = partition.key
         return min((holder.needed_from(number) for holder in self._holders.get(topic_id, ())), default=MAX_INT64)
 

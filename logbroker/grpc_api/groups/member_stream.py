@@ -19,7 +19,7 @@ from logbroker.consumer_groups.membership import (
     SubscriptionDone,
 )
 from logbroker.engine import LogEngine
-from logbroker.errors import BrokerUnavailableError, InvalidRequestError, RequestTimeoutError
+from logbroker.errors import BrokerUnavailableError, InvalidRequestError, MemberFencedError, RequestTimeoutError
 from logbroker.grpc_api.groups.messages import member_response, read_join, read_positions, read_subscription
 from logbroker.grpc_api.groups.offsets import read_commits
 from logbroker.grpc_api.status import Context
@@ -150,8 +150,10 @@ class MemberStream:
         while True:
             while self._outbox:
                 message = self._outbox.popleft()
-                if isinstance(message, Ended) and message.error is None:
-                    return
+                if isinstance(message, Ended) and not isinstance(message.error, MemberFencedError):
+                    if message.error is None:
+                        return
+                    raise message.error.anew()
                 response = _HEARTBEAT_ANSWER if message is None else await member_response(self._engine, message)
                 self._writing = True
                 try:

@@ -110,3 +110,8 @@ class GroupBatches:
     def clear(self) -> None:
         for start in list(self._kept):
             self.remove(start)
+
+    def close(self) -> None:
+        """Drop all batches, and leave the cache that the groups share."""
+        self.clear()
+        self.cache = BatchCache(0)

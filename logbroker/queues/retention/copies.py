@@ -108,6 +108,7 @@ class Copies:
         self.topic_id: TopicId | None = None
         """Id of the internal topic; None: there is none."""
         self._making: asyncio.Future[Topic] | None = None
+        self._is_open = False
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Load the stored rows. Raises CorruptLogError."""
@@ -178,10 +179,13 @@ class Copies:
         """Hold the needed part of the internal topic."""
         if self.topic_id is not None:
             self._engine.hold(self.topic_id, self)
+            self._is_open = True
 
     def close(self) -> None:
         """Release the internal topic."""
-        if self.topic_id is not None:
+        if self._is_open:
+            assert self.topic_id is not None
+            self._is_open = False
             self._engine.release(self.topic_id, self)
 
     async def delete(self) -> None:

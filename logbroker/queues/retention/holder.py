@@ -79,23 +79,27 @@ class RetentionHolder:
         """Last logged reason why retention has to wait, by partition."""
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
+        self._is_open = False
 
     def open(self) -> None:
         """Start holding the needed part of the topic."""
         self._engine.hold(self._topic_id, self)
+        self._is_open = True
         self.copies.open()
 
     async def stop(self) -> None:
-        """Stop copying. The hold stays, as retention goes on until the engine stops."""
+        """Stop copying. The hold stays until `close`."""
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def close(self) -> None:
-        """Release the topic of a deleted group."""
+        """Release the topic, because the group is deleted, or because others see to what it needs from now on."""
         await self.stop()
-        self._engine.release(self._topic_id, self)
+        if self._is_open:
+            self._is_open = False
+            self._engine.release(self._topic_id, self)
         self.copies.close()
 
     # --- requests of retention ---------------------------------------------------------------------------------------
