@@ -108,17 +108,40 @@ class _AssignableTopics(Mapping[str, AssignableTopic]):
         return len(self._engine.topics())
 
 
-class Groups:
-    """All consumer groups. Made by `open_groups`."""
+class SharedGroups:
+    """The bounds that all consumer groups of a process share, whatever `Groups` they belong to."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore) -> None:
+    def __init__(self, config: BrokerConfig) -> None:
+        self.max_groups = config.max_groups
+        self.offsets = OffsetBudget(config.max_offsets_bytes, config.max_group_offsets_bytes)
+        self.members = MemberBudget(MAX_BYTES)
+        self.instances: list[Groups] = []
+
+    def check_new_group(self) -> None:
+        """Raise OverloadedError if there may be no further group."""
+        count = sum(map(len, self.instances))
+        if count >= self.max_groups:
+            raise OverloadedError(f"there are {count} groups, the most that the broker takes (max_groups): delete some")
+
+
+class Groups:
+    """The consumer groups of one part of the state, which has its own store. Made by `open_groups`."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        engine: LogEngine,
+        store: StateStore,
+        shared: SharedGroups | None = None,
+    ) -> None:
         self._config = config
         self._clock = clock
         self._engine = engine
         self._store = store
         self._loop = asyncio.get_running_loop()
-        self._offset_budget = OffsetBudget(config.max_offsets_bytes, config.max_group_offsets_bytes)
-        self._member_budget = MemberBudget(MAX_BYTES)
+        self._shared = shared or SharedGroups(config)
+        self._shared.instances.append(self)
         session_ms = round(config.group_session_timeout_seconds * 1000)
         interval_ms = round(config.group_heartbeat_interval_seconds * 1000)
         self.heartbeat_times = HeartbeatTimes(session_ms, min(interval_ms, session_ms // HEARTBEATS_PER_SESSION))
@@ -142,6 +165,9 @@ class Groups:
         """Returns whether a group id belongs to a queue group. `open_broker` sets it."""
 
     # --- queries ---
+
+    def __len__(self) -> int:
+        return len(self._groups)
 
     def ids(self) -> list[str]:
         """Return the ids of all groups, sorted."""
@@ -308,12 +334,9 @@ class Groups:
             return found
         self._check_new_id(group_id)
         self._store.check_room(DiskUse.TAKES_ROOM)
-        if len(self._groups) >= self._config.max_groups:
-            raise OverloadedError(
-                f"there are {len(self._groups)} groups, the most that the broker takes (max_groups): delete some"
-            )
+        self._shared.check_new_group()
         store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=False)
-        return self._made(kind, group_id, OffsetTable(budget=self._offset_budget), {}, 0.0, store)
+        return self._made(kind, group_id, OffsetTable(budget=self._shared.offsets), {}, 0.0, store)
 
     def _check_open(self) -> None:
         if self._is_over:
@@ -344,7 +367,7 @@ class Groups:
                 group_id,
                 initial_delay_seconds=self._config.group_initial_rebalance_delay_seconds,
                 max_members=self._config.max_group_members,
-                budget=self._member_budget,
+                budget=self._shared.members,
             )
             try:
                 classic.load(rows, now)
@@ -423,7 +446,7 @@ class Groups:
             store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True)
             rows = await store.load()
             with reading_rows(group_id):
-                offsets = OffsetTable(rows, self._offset_budget)
+                offsets = OffsetTable(rows, self._shared.offsets)
             # All groups together may have very many offset rows, so only those of one group are kept in memory at a
             # time.
             of_machine = {key: value for key, value in rows.items() if not key.startswith(OFFSET_ROW)}
@@ -436,12 +459,13 @@ class Groups:
                     len(events),
                 )
                 await store.commit(events)
-        if self._offset_budget.used_bytes > self._offset_budget.max_bytes:
+        budget = self._shared.offsets
+        if budget.used_bytes > budget.max_bytes:
             _log.warning(
                 "the committed offsets take %d bytes, more than max_offsets_bytes (%d): commits for further partitions"
                 " are refused until groups are deleted",
-                self._offset_budget.used_bytes,
-                self._offset_budget.max_bytes,
+                budget.used_bytes,
+                budget.max_bytes,
             )
         now = self._loop.time()
         for group_id, offsets, rows in loaded:
@@ -487,6 +511,7 @@ class Groups:
         self._end_listening = lambda: None
         for group in self._groups.values():
             group.end(self._over())
+        self._shared.instances.remove(self)
 
     async def expire(self) -> None:
         """Delete groups that nobody has used for as long as offsets are retained. Runs until it is cancelled."""
@@ -503,10 +528,10 @@ class Groups:
 
 @asynccontextmanager
 async def open_groups(
-    config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore
+    config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, shared: SharedGroups
 ) -> AsyncIterator[Groups]:
     """Load the groups; at the end, wait for the running transactions. Raises CorruptLogError."""
-    groups = Groups(config, clock, engine, store)
+    groups = Groups(config, clock, engine, store, shared)
     try:
         await groups.load()
         expiry = asyncio.create_task(groups.expire(), name="groups expiry")

@@ -15,9 +15,9 @@ from logbroker.broker.local_engine.lifetime import open_engine
 from logbroker.broker.read_budget import ReadBudget
 from logbroker.clock import Clock, SystemClock
 from logbroker.config import BrokerConfig
-from logbroker.consumer_groups.groups import Groups, open_groups
+from logbroker.consumer_groups.groups import Groups, SharedGroups, open_groups
 from logbroker.engine import LogEngine, StateStore
-from logbroker.queues.registry import INDEX_DIRECTORY, QueueGroupRegistry, open_queue_groups
+from logbroker.queues.registry import INDEX_DIRECTORY, QueueGroupRegistry, SharedQueues, open_queue_groups
 
 if TYPE_CHECKING:
     from logbroker.broker.cluster_engine.engine import ClusterEngine
@@ -70,8 +70,10 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
 
     async with (
         _open_storage(config, clock, failed) as (engine, state, directory),
-        open_groups(config, clock, engine, state) as groups,
-        open_queue_groups(config, clock, engine, state, directory) as queues,
+        open_groups(config, clock, engine, state, SharedGroups(config)) as groups,
+        open_queue_groups(
+            config, clock, engine, state, directory, SharedQueues(config), lambda group_id: True
+        ) as queues,
     ):
         groups.is_of_other_type = queues.has
         queues.is_of_other_type = groups.has

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -64,21 +64,54 @@ epoch."""
 T = TypeVar("T")
 
 
+class SharedQueues:
+    """The bounds that all queue groups of a process share, whatever registry they belong to, and what they know of each
+    other. Nothing is known here of the groups of other processes."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.max_groups = config.max_queue_groups
+        self.cache = BatchCache(config.queue_cache_bytes)
+        self.rests = Rests()
+        self.raising = asyncio.Lock()
+        """Held while the size limit of a dead-letter topic is raised, of which groups of several registries know."""
+        self.registries: list[QueueGroupRegistry] = []
+
+    def groups(self) -> list[QueueGroup]:
+        """Return the groups of all registries."""
+        return [group for registry in self.registries for group in registry.groups()]
+
+    def check_new_group(self) -> None:
+        """Raise OverloadedError if there may be no further group."""
+        count = sum(map(len, self.registries))
+        if count >= self.max_groups:
+            raise OverloadedError(f"there are {count} queue groups, the maximum (max_queue_groups): delete some")
+
+
 class QueueGroupRegistry:
-    """All queue groups, made by `open_queue_groups`. Changes run one at a time, and finish even if their callers are
-    cancelled."""
+    """The queue groups of one part of the state, which has its own store. Made by `open_queue_groups`. Changes run one
+    at a time, and finish even if their callers are cancelled."""
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, data_dir: Path
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        engine: LogEngine,
+        store: StateStore,
+        data_dir: Path,
+        shared: SharedQueues | None = None,
+        is_at_home: Callable[[str], bool] = lambda group_id: True,
     ) -> None:
+        """`is_at_home` returns whether a group of this id belongs to this registry. What a crash has left of groups is
+        removed only where it does."""
         self._config = config
         self._clock = clock
         self._engine = engine
         self._store = store
         self._data_dir = data_dir
         self._loop = asyncio.get_running_loop()
-        self._cache = BatchCache(config.queue_cache_bytes)
-        self._rests = Rests()
+        self._shared = shared or SharedQueues(config)
+        self._shared.registries.append(self)
+        self._is_at_home = is_at_home
         self._groups: dict[str, QueueGroup] = {}
         self._begun: set[str] = set()
         """Ids of groups that are being created."""
@@ -99,6 +132,13 @@ class QueueGroupRegistry:
         """Returns whether a group of another type has the id. `open_broker` sets it."""
 
     # --- lookup ------------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Return the number of groups, with those that are being created."""
+        return len(self._groups) + len(self._begun)
+
+    def groups(self) -> Collection[QueueGroup]:
+        return self._groups.values()
 
     def ids(self) -> list[str]:
         """Return the ids of all groups, sorted."""
@@ -175,10 +215,7 @@ class QueueGroupRegistry:
                 f"there is a queue group {group_id} with another topic or other settings: alter it, or choose another"
                 " id"
             )
-        if len(self._groups) >= self._config.max_queue_groups:
-            raise OverloadedError(
-                f"there are {len(self._groups)} queue groups, the maximum (max_queue_groups): delete some"
-            )
+        self._shared.check_new_group()
         self._store.check_room(DiskUse.TAKES_ROOM)
         self._begun.add(group_id)
         try:
@@ -244,7 +281,7 @@ class QueueGroupRegistry:
         room = await make_dead_letter_topic(settings, topic, self._engine)
         if room is None and settings.uses_dead_letters:
             dead_topic_id = self._engine.topic(settings.dead_letter_topic).id
-            rooms = (group.dead_lettering.room for group in self._groups.values())
+            rooms = (group.dead_lettering.room for group in self._shared.groups())
             room = next((room for room in rooms if room is not None and room.topic_id == dead_topic_id), None)
         return room
 
@@ -295,8 +332,8 @@ class QueueGroupRegistry:
             store,
             self._clock,
             letters,
-            self._cache,
-            self._rests,
+            self._shared.cache,
+            self._shared.rests,
             max_workers=max_workers,
             data_dir=self._data_dir,
         )
@@ -376,21 +413,24 @@ class QueueGroupRegistry:
     async def _make_room(self, group: QueueGroup) -> None:
         """Raise the size limit that the broker set on a dead-letter topic, after the limit of the group's topic was
         raised."""
-        room = group.dead_lettering.grown_room()
-        if room is None or self._groups.get(group.group_id) is not group:
-            return
-        try:
-            await group.dead_lettering.keep_room(room)
-            for other in list(self._groups.values()):
-                if other.dead_lettering.room is not None and other.dead_lettering.room.topic_id == room.topic_id:
-                    await other.dead_lettering.keep_room(room)
-            await self._engine.alter_topic(TopicId(room.topic_id), set_configs={MAX_MESSAGE_BYTES: str(room.sizes[-1])})
-        except LogbrokerError as error:
-            _log.warning(
-                "queue group %s: the size limit of its dead-letter topic cannot be raised along with its topic's: %s",
-                group.group_id,
-                error.message,
-            )
+        async with self._shared.raising:
+            room = group.dead_lettering.grown_room()
+            if room is None or self._groups.get(group.group_id) is not group:
+                return
+            try:
+                await group.dead_lettering.keep_room(room)
+                for other in self._shared.groups():
+                    if other.dead_lettering.room is not None and other.dead_lettering.room.topic_id == room.topic_id:
+                        await other.dead_lettering.keep_room(room)
+                changed = {MAX_MESSAGE_BYTES: str(room.sizes[-1])}
+                await self._engine.alter_topic(TopicId(room.topic_id), set_configs=changed)
+            except LogbrokerError as error:
+                _log.warning(
+                    "queue group %s: the size limit of its dead-letter topic cannot be raised along with its topic's:"
+                    " %s",
+                    group.group_id,
+                    error.message,
+                )
 
     def _is_gone(self, topic_id: TopicId) -> bool:
         try:
@@ -433,7 +473,7 @@ class QueueGroupRegistry:
                 _log.warning("queue group %s: its topic is gone, and the group with it", group_id)
                 await self._forget(group_id)
         await self._delete_stray_copies()
-        remove_strays(self._data_dir, self._groups)
+        remove_strays(self._data_dir, lambda group_id: self._is_at_home(group_id) and group_id not in self._groups)
         for group in self._groups.values():
             await group.hold.copies.take_up()
         await asyncio.gather(*(group.start() for group in self._groups.values()))
@@ -443,14 +483,16 @@ class QueueGroupRegistry:
     async def _delete_stray_copies(self) -> None:
         """Delete topics of copies whose group is gone. A crash may leave such topics."""
         for topic in self._engine.topics():
-            if topic.name.startswith(INTERNAL_PREFIX) and topic.name.removeprefix(INTERNAL_PREFIX) not in self._groups:
+            group_id = topic.name.removeprefix(INTERNAL_PREFIX)
+            is_copy = group_id != topic.name
+            if is_copy and self._is_at_home(group_id) and group_id not in self._groups:
                 await self._engine.delete_topic(topic.id)
 
     def _takes_letters(self, topic: str, group_id: str) -> bool:
         """Return whether a topic is the dead-letter topic of an existing queue group, or has the default name for the
         dead letters of `group_id`, which may be gone."""
         return topic == dead_letter_topic_of(group_id) or any(
-            group.latest_settings.dead_letter_topic == topic for group in self._groups.values()
+            group.latest_settings.dead_letter_topic == topic for group in self._shared.groups()
         )
 
     def _load(self, group_id: str, rows: Mapping[bytes, bytes], group_epoch: int) -> QueueGroup:
@@ -502,6 +544,7 @@ class QueueGroupRegistry:
         self._is_over = True
         await asyncio.gather(*(group.stop(self._over()) for group in self._groups.values()))
         self._end_listening.close()
+        self._shared.registries.remove(self)
 
 
 def _begun_at(start: StartAt, found: int | LogbrokerError) -> int:
@@ -523,14 +566,20 @@ def _begun_at(start: StartAt, found: int | LogbrokerError) -> int:
 
 @asynccontextmanager
 async def open_queue_groups(
-    config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, data_dir: Path
+    config: BrokerConfig,
+    clock: Clock,
+    engine: LogEngine,
+    store: StateStore,
+    data_dir: Path,
+    shared: SharedQueues,
+    is_at_home: Callable[[str], bool],
 ) -> AsyncIterator[QueueGroupRegistry]:
     """Load the queue groups, and stop them cleanly at the end. The groups keep their index caches and temporary files
-    in `data_dir`.
+    in `data_dir`. For `is_at_home` see `QueueGroupRegistry`.
 
     Raises CorruptLogError.
     """
-    groups = QueueGroupRegistry(config, clock, engine, store, data_dir)
+    groups = QueueGroupRegistry(config, clock, engine, store, data_dir, shared, is_at_home)
     try:
         await groups.load()
         yield groups

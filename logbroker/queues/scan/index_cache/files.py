@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -132,8 +132,9 @@ def _open(path: Path, flags: int) -> int:
     raise OSError(errno.ENXIO, "it is no file", os.fspath(path))
 
 
-def remove_strays(data_dir: Path, group_ids: Container[str]) -> None:
-    """Remove files of deleted groups that a crash left behind."""
+def remove_strays(data_dir: Path, is_stray: Callable[[str], bool]) -> None:
+    """Remove files of deleted groups that a crash left behind. `is_stray` returns whether a group is gone, by its
+    id."""
     directory = data_dir / DIRECTORY
     try:
         names = os.listdir(directory)
@@ -148,5 +149,5 @@ def remove_strays(data_dir: Path, group_ids: Container[str]) -> None:
         )
         return
     for name in names:
-        if name.removesuffix(SUFFIX) not in group_ids:
+        if is_stray(name.removesuffix(SUFFIX)):
             remove_directory(directory / name)
