@@ -9,15 +9,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from logbroker.broker.homes import Homes, OneHome, Shared, open_home
 from logbroker.broker.local_engine.engine import LocalEngine
 from logbroker.broker.local_engine.helpers import HELPER_THREADS
 from logbroker.broker.local_engine.lifetime import open_engine
 from logbroker.broker.read_budget import ReadBudget
 from logbroker.clock import Clock, SystemClock
 from logbroker.config import BrokerConfig
-from logbroker.consumer_groups.groups import Groups, SharedGroups, open_groups
 from logbroker.engine import LogEngine, StateStore
-from logbroker.queues.registry import INDEX_DIRECTORY, QueueGroupRegistry, SharedQueues, open_queue_groups
+from logbroker.queues.registry import INDEX_DIRECTORY
 
 if TYPE_CHECKING:
     from logbroker.broker.cluster_engine.engine import ClusterEngine
@@ -32,15 +32,14 @@ class Broker:
         clock: Clock,
         engine: LogEngine,
         state: StateStore,
-        groups: Groups,
-        queues: QueueGroupRegistry,
+        homes: Homes,
     ) -> None:
         self.config = config
         self.clock = clock
         self.engine = engine
         self.state = state
-        self.groups = groups
-        self.queues = queues
+        self.homes = homes
+        """The consumer groups and queue groups."""
         self.read_budget = ReadBudget(config.max_fetch_bytes_in_flight, config.fetch_memory_wait_seconds)
         """The memory for what readers fetch, through any listener."""
         self.started_at_ms = clock.wall_ms()
@@ -70,17 +69,12 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
 
     async with (
         _open_storage(config, clock, failed) as (engine, state, directory),
-        open_groups(config, clock, engine, state, SharedGroups(config)) as groups,
-        open_queue_groups(
-            config, clock, engine, state, directory, SharedQueues(config), lambda group_id: True
-        ) as queues,
+        open_home(config, clock, engine, state, directory, Shared(config)) as home,
     ):
-        groups.is_of_other_type = queues.has
-        queues.is_of_other_type = groups.has
         # All groups have registered what they still need (`LogEngine.hold`).
         engine.start_retention()
         try:
-            yield Broker(config, clock, engine, state, groups, queues)
+            yield Broker(config, clock, engine, state, OneHome(home))
         finally:
             engine.stop_retention()
 

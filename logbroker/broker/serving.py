@@ -53,8 +53,8 @@ async def serve(
             finally:
                 heap.stop()
         finally:
-            broker.groups.freeze()
-            broker.queues.freeze()
+            for home in broker.homes.all():
+                home.freeze()
             await asyncio.gather(*(listener.stop(failed=failure.done()) for listener in listeners))
     if failure.done():
         raise StorageFailedError(f"the broker stopped because its storage failed: {failure.exception()}")

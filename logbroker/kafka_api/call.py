@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from logbroker.address import Address
 from logbroker.broker.broker import Broker
 from logbroker.broker.topics import MAX_ITEMS, check_not_internal
+from logbroker.consumer_groups.groups import Groups
 from logbroker.engine import Topic
 from logbroker.errors import (
     InvalidRequestError,
@@ -90,7 +91,12 @@ class Node:
         self.is_stopping = True
         for wake in self._waiting:
             wake.set()
-        self.broker.groups.stop_waiting()
+        for home in self.broker.homes.all():
+            home.groups.stop_waiting()
+
+    def groups_of(self, group_id: str) -> Groups:
+        """Return the groups that the id belongs to. Raises StaleOwnerError or InvalidGroupIdError."""
+        return self.broker.homes.of(group_id).groups
 
     def waits(self, wake: asyncio.Event) -> None:
         """Set `wake` when the broker begins to stop."""

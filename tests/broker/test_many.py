@@ -21,6 +21,7 @@ from logbroker.queues.scan.rests import LEAST_PAUSE_SECONDS, LOOK_SHARE, Rests
 from logbroker.storage.files import RealFiles
 from tests.broker.conftest import HeldSync, Opened, OpenEngine, batch, broker_on
 from tests.calls import counted
+from tests.homes import home_of
 from tests.queues.shell import hello, take, until
 
 FEW, MANY = 20, 140
@@ -139,7 +140,7 @@ async def test_a_recovery_point_under_way_is_waited_for_where_its_topic_is_delet
 
 async def idle_groups(broker: Broker, topic: Topic, count: int) -> None:
     for number in range(count):
-        await broker.queues.create(f"g{number}", topic, QueueGroupSettings(), StartAt())
+        await home_of(broker).queues.create(f"g{number}", topic, QueueGroupSettings(), StartAt())
 
 
 async def append(broker: Broker, topic: Topic, *values: bytes) -> None:
@@ -173,12 +174,12 @@ async def test_a_group_is_created_at_the_same_cost_however_many_there_are(tmp_pa
         topic = await broker.engine.create_topic("t", 1, {})
         counts = []
         for many in (FEW, MANY):
-            for number in range(len(broker.queues.ids()), many):
-                await broker.queues.create(f"g{number}", topic, QueueGroupSettings(), StartAt())
+            for number in range(len(home_of(broker).queues.ids()), many):
+                await home_of(broker).queues.create(f"g{number}", topic, QueueGroupSettings(), StartAt())
             of_many = []
             for repeat in range(REPEATS):
                 with counted() as calls:
-                    await broker.queues.create(f"x{many}-{repeat}", topic, QueueGroupSettings(), StartAt())
+                    await home_of(broker).queues.create(f"x{many}-{repeat}", topic, QueueGroupSettings(), StartAt())
                     await asyncio.sleep(0)
                 of_many.append(calls.count)
             counts.append(min(of_many))
@@ -191,7 +192,7 @@ async def test_what_gathers_while_a_group_rests_is_there_for_whoever_asks(tmp_pa
     async with broker_on(tmp_path) as broker:
         topic = await broker.engine.create_topic("t", 1, {})
         await idle_groups(broker, topic, 4)
-        groups = [broker.queues.group(f"g{number}") for number in range(4)]
+        groups = [home_of(broker).queues.group(f"g{number}") for number in range(4)]
         await until(lambda: all(group.scanner.unscanned() == 0 for group in groups))
         await append(broker, topic, b"a", b"b")
         await until(lambda: all(group.scanner.is_resting for group in groups))
@@ -216,13 +217,13 @@ async def test_a_group_that_rests_follows_its_topic_and_its_settings_at_once(tmp
     async with broker_on(tmp_path) as broker:
         topic = await broker.engine.create_topic("t", 1, {})
         await idle_groups(broker, topic, 1)
-        group = broker.queues.group("g0")
+        group = home_of(broker).queues.group("g0")
         await append(broker, topic, b"a")
         await until(lambda: group.scanner.is_resting)
         await broker.engine.alter_topic(topic.id, partitions=3)
         await until(lambda: group.queue.done.is_open(2))
         await broker.engine.delete_topic(topic.id)
-        await until(lambda: not broker.queues.has("g0"))
+        await until(lambda: not home_of(broker).queues.has("g0"))
         with pytest.raises(UnknownTopicError):
             broker.engine.topic("t")
 
@@ -243,7 +244,7 @@ async def test_only_groups_that_have_to_do_with_a_topic_are_told_that_it_changed
             settings = QueueGroupSettings()
             if number == 2:
                 settings = QueueGroupSettings(on_exhausted=OnExhausted.DEAD_LETTER, dead_letter_topic="letters")
-            await broker.queues.create(f"g{number}", topic, settings, StartAt())
+            await home_of(broker).queues.create(f"g{number}", topic, settings, StartAt())
         await asyncio.sleep(0)
         monkeypatch.setattr(QueueGroup, "topics_changed", noted)
         for change, expected in (

@@ -30,6 +30,7 @@ from logbroker.queues.model.worker_messages import Hello
 from logbroker.record.codec import NewRecord, decode_batch, encode_batch, split_batches
 from logbroker.types import TopicId
 from tests.fast_directory import fast_directory
+from tests.homes import home_of
 
 RECORDS = 5
 SETTINGS = QueueGroupSettings(grace_seconds=0.0)
@@ -84,7 +85,7 @@ class World:
         await self.broker.engine.delete_topic(topic.id)
 
     async def change_queue(self, name: str) -> None:
-        queues = self.broker.queues
+        queues = home_of(self.broker).queues
         if name in self.queues and self.chance.random() < 0.2:
             del self.queues[name]
             with suppress(UnknownGroupError):  # It went with its topic.
@@ -110,7 +111,7 @@ class World:
         if expected is None or len(expected.acked) == RECORDS:
             return
         try:
-            group = self.broker.queues.group(name)
+            group = home_of(self.broker).queues.group(name)
             self.count += 1
             link = await group.connect(Hello(worker_id="w", incarnation=self.count))
             link.add_credit(1)
@@ -129,7 +130,7 @@ class World:
             assert expected.topic_id not in self.live(), f"{name} is gone, and its topic is there"
 
     async def change_group(self, name: str) -> None:
-        groups = self.broker.groups
+        groups = home_of(self.broker).groups
         if name in self.groups and self.chance.random() < 0.4:
             del self.groups[name]
             await groups.delete(name)
@@ -198,21 +199,21 @@ class World:
             for _ in range(20):
                 await asyncio.sleep(0)
             with pytest.raises(UnknownGroupError):
-                await self.broker.queues.delete("nobody")
+                await home_of(self.broker).queues.delete("nobody")
 
     async def check(self) -> None:
         await self.settle()
         broker, live = self.broker, self.live()
         assert {topic.id for topic in broker.engine.topics()} == live
         queues = {name: expected for name, expected in self.queues.items() if expected.topic_id in live}
-        assert broker.queues.ids() == sorted(queues), "acknowledged groups are gone, or deleted ones are there"
+        assert home_of(broker).queues.ids() == sorted(queues), "acknowledged groups are gone, or deleted ones are there"
         for name, expected in queues.items():
-            queue = broker.queues.group(name).queue
+            queue = home_of(broker).queues.group(name).queue
             assert queue.topic_id == expected.topic_id
             assert {offset for offset in range(RECORDS) if offset in queue.done} == expected.acked
-        assert broker.groups.ids() == sorted(self.groups)
+        assert home_of(broker).groups.ids() == sorted(self.groups)
         for name, expected in self.groups.items():
-            table = broker.groups.group(name).offsets
+            table = home_of(broker).groups.group(name).offsets
             found = table.get(expected.topic_id, 0)
             if expected.topic_id in live:
                 assert found is not None, "an acknowledged commit is gone"
@@ -247,7 +248,7 @@ async def test_groups_that_were_made_anew_do_not_end_with_the_topic_of_those_bef
     with fast_directory() as path:
         world = World(path, random.Random(1))
         async with world.opened():
-            engine, queues = world.broker.engine, world.broker.queues
+            engine, queues = world.broker.engine, home_of(world.broker).queues
 
             async def make_all() -> Topic:
                 topic = await engine.create_topic("t", 1, {})
@@ -276,7 +277,7 @@ async def test_a_group_that_was_made_anew_does_not_expire_for_the_one_before(
     world = World(tmp_path, random.Random(1))
     async with world.opened():
         topic = await world.broker.engine.create_topic("t", 1, {})
-        groups = world.broker.groups
+        groups = home_of(world.broker).groups
         commit = TopicCommit(topic.id, [0], [0], [], [])
         for name in ("a", "b"):
             await groups.commit_offsets(name, [commit])

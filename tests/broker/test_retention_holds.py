@@ -20,6 +20,7 @@ from logbroker.storage.partition_checkpoint import PartitionCheckpoint
 from logbroker.storage.partition_log import PartitionLog
 from logbroker.storage.segment import Segment
 from tests.broker.conftest import Opened, OpenEngine, batch
+from tests.homes import home_of
 
 CONFIGS = {"segment.bytes": "1000", "retention.bytes": "3000", "retention.hold.bytes": "4000"}
 
@@ -154,7 +155,7 @@ async def test_at_a_start_nothing_goes_before_queue_groups_hold_it(
         topic = await broker.engine.create_topic("t", 1, {"segment.bytes": "1000", "retention.bytes": "-1"})
         for number in range(30):
             await broker.engine.append([Append(topic.id, 0, batch(b"%0200d" % number))])
-        await broker.queues.create("g", topic, QueueGroupSettings(), StartAt())
+        await home_of(broker).queues.create("g", topic, QueueGroupSettings(), StartAt())
         await broker.engine.alter_topic(topic.id, set_configs={"retention.bytes": "1000"})
     real = QueueGroupRegistry.load
 
@@ -166,7 +167,7 @@ async def test_at_a_start_nothing_goes_before_queue_groups_hold_it(
     async with open_broker(config, failure) as broker:
         await asyncio.sleep(0.2)
         assert broker.engine.partition_facts(topic.id, 0).log_start_offset == 0
-        await broker.queues.delete("g")
+        await home_of(broker).queues.delete("g")
         async with asyncio.timeout(25):
             while not broker.engine.partition_facts(topic.id, 0).log_start_offset:
                 await asyncio.sleep(0.01)

@@ -29,6 +29,7 @@ from logbroker.tools.metadata_backup import back_up
 from logbroker.tools.segments.locate import check_not_special
 from tests.broker.conftest import OpenEngine, batch, broker_on
 from tests.cli.command import failure_of
+from tests.homes import home_of
 from tests.no_permission import without_permission
 from tests.queues.shell import hello, take, until
 
@@ -200,7 +201,7 @@ async def test_in_the_place_of_what_one_partition_needs(
 
 async def prioritized(broker: Broker) -> QueueGroup:
     settings = QueueGroupSettings(priority=Priority.STRICT, ordering=Ordering.NONE)
-    group, _ = await broker.queues.create("g", broker.engine.topic("t"), settings, StartAt())
+    group, _ = await home_of(broker).queues.create("g", broker.engine.topic("t"), settings, StartAt())
     await until(lambda: not group.scanner.is_indexing and group.scanner.unscanned() == 0)
     return group
 
@@ -223,16 +224,16 @@ async def test_in_the_place_of_the_index_of_a_queue_group(
         await broker.engine.append([Append(topic.id, 0, batch(b"two"))])
         await until(lambda: group.queue.open_records == 2)
         if ending == "delete":
-            await broker.queues.delete("g")
+            await home_of(broker).queues.delete("g")
     path.parent.mkdir(parents=True, exist_ok=True)
     put(path, thing)
     async with broker_on(tmp_path) as broker:
-        group = await prioritized(broker) if ending == "delete" else broker.queues.group("g")
+        group = await prioritized(broker) if ending == "delete" else home_of(broker).queues.group("g")
         link = await group.connect(hello())
         assert [record.value for _, record in await take(link, 2)] == [b"one", b"two"]
         await link.goodbye()
         if ending == "delete":
-            await broker.queues.delete("g")
+            await home_of(broker).queues.delete("g")
 
 
 async def test_an_index_of_queue_groups_that_may_not_be_read(
@@ -244,7 +245,7 @@ async def test_an_index_of_queue_groups_that_may_not_be_read(
         await prioritized(broker)
     with without_permission(tmp_path / "data" / "queue-index", monkeypatch):
         async with broker_on(tmp_path) as broker:
-            link = await broker.queues.group("g").connect(hello())
+            link = await home_of(broker).queues.group("g").connect(hello())
             assert [record.value for _, record in await take(link, 1)] == [b"one"]
             await link.goodbye()
     assert f"{tmp_path}/data/queue-index cannot be used: Permission denied; queue groups go on without" in caplog.text

@@ -27,6 +27,7 @@ from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.starts import StartAt
 from tests.broker.conftest import batch
 from tests.faults.fake_disk import FakeDisk
+from tests.homes import home_of
 from tests.queues.shell import hello, take, until
 
 MARK = 8 * MIB
@@ -105,10 +106,10 @@ class Scene:
         await self.broker.engine.init_producer_id()
 
     async def create_queue(self) -> None:
-        await self.broker.queues.create(self.name(), self.topic, QueueGroupSettings(), StartAt())
+        await home_of(self.broker).queues.create(self.name(), self.topic, QueueGroupSettings(), StartAt())
 
     async def begin_group_by_a_commit(self) -> None:
-        await self.broker.groups.commit_offsets(self.name(), self.commit_of())
+        await home_of(self.broker).groups.commit_offsets(self.name(), self.commit_of())
 
     async def begin_group_by_a_member(self) -> None:
         await self.join(self.name())
@@ -117,7 +118,7 @@ class Scene:
 
     async def join(self, group_id: str = "one-more") -> Any:
         join = Join(member_id=self.name(), incarnation=1, subscription=Subscription(("t",)), session_timeout_ms=300_000)
-        return await self.broker.groups.join(group_id, join, Inbox())
+        return await home_of(self.broker).groups.join(group_id, join, Inbox())
 
     async def commit_as_a_member(self) -> None:
         self.member.commit(1, self.epoch, self.commit_of())
@@ -125,7 +126,7 @@ class Scene:
         refused(outcome)
 
     async def commit_detached(self) -> None:
-        await self.broker.groups.commit_offsets("alone", self.commit_of())
+        await home_of(self.broker).groups.commit_offsets("alone", self.commit_of())
 
     async def ack(self) -> None:
         receipt = self.receipts[-1]
@@ -146,7 +147,7 @@ class Scene:
 
     async def alter_queue(self) -> None:
         attempts = self.queue.queue.latest_settings.max_attempts
-        await self.broker.queues.alter("q", {"max_attempts": attempts + 1})
+        await home_of(self.broker).queues.alter("q", {"max_attempts": attempts + 1})
 
 
 TAKES_ROOM: list[Callable[[Scene], Awaitable[None]]] = [
@@ -176,7 +177,7 @@ async def scene_on(path: Path, disk: FakeDisk, min_free_disk_bytes: int = MARK) 
     failure = asyncio.get_running_loop().create_future()
     async with open_broker(config, failure) as broker:
         topic = await broker.engine.create_topic("t", 1, {})
-        queue, _ = await broker.queues.create("q", topic, QueueGroupSettings(lease_seconds=600.0), StartAt())
+        queue, _ = await home_of(broker).queues.create("q", topic, QueueGroupSettings(lease_seconds=600.0), StartAt())
         scene = Scene(broker, disk, topic, queue)
         await broker.engine.append([Append(topic.id, 0, batch(*(b"%d" % number for number in range(RECORDS))))])
         scene.link = await queue.connect(hello())
@@ -184,10 +185,10 @@ async def scene_on(path: Path, disk: FakeDisk, min_free_disk_bytes: int = MARK) 
         await scene.join("one-more")
         await scene.commit_detached()
         join = Join(member_id="m", incarnation=1, subscription=Subscription(("t",)), session_timeout_ms=300_000)
-        scene.member = await broker.groups.join("members", join, scene.inbox)
+        scene.member = await home_of(broker).groups.join("members", join, scene.inbox)
         scene.epoch = await scene.inbox.assigned()
         scene.member.taken(scene.epoch)
-        await broker.groups.group("members").settle()
+        await home_of(broker).groups.group("members").settle()
         yield scene
         disk.free_bytes = ROOMY
         assert not failure.done()
@@ -231,15 +232,15 @@ async def test_when_the_reserve_is_used_up_only_what_makes_room_goes_on(
         # Nothing is handed out that could not be settled, and what is out is neither lost nor counted as failed.
         scene.link.add_credit(1)
         waiting = asyncio.ensure_future(scene.link.next_deliveries())
-        leaver = broker.groups.group("one-more")
+        leaver = home_of(broker).groups.group("one-more")
         assert isinstance(leaver, Coordinator)
         for membership in list(leaver._links.values()):
             membership.leave()
         await leaver.settle()
-        await broker.groups.delete("one-more")
+        await home_of(broker).groups.delete("one-more")
         await engine.alter_topic(scene.topic.id, set_configs={"retention.ms": "1000"})
         await engine.delete_topic(other.id)
-        assert broker.groups.ids() == ["alone", "members"]
+        assert home_of(broker).groups.ids() == ["alone", "members"]
         assert not waiting.done()
         await scene.free(ROOMY)
         async with asyncio.timeout(20):
@@ -262,7 +263,7 @@ async def test_what_follows_from_the_time_is_stored_though_all_is_refused(tmp_pa
         assert before
         await scene.queue._commits.settle()
         scene.member.disconnected()
-        await scene.broker.groups.group("members").settle()
+        await home_of(scene.broker).groups.group("members").settle()
         await scene.broker.engine._upkeep.checkpoint()  # type: ignore[attr-defined]
-        await scene.broker.queues.delete("q")
-        assert scene.broker.queues.ids() == []
+        await home_of(scene.broker).queues.delete("q")
+        assert home_of(scene.broker).queues.ids() == []

@@ -33,7 +33,9 @@ async def stuck_in_a_write(
         group = await broker.group(**settings)
         client = StuckClient(2 if session else 1)
         budget = ReadBudget(1 << 20, DEADLINE_SECONDS)
-        stream = WorkerStream(broker.groups, cast(Any, broker.engine), cast(Context, client), budget, asyncio.Event())
+        stream = WorkerStream(
+            broker.groups.group, cast(Any, broker.engine), cast(Context, client), budget, asyncio.Event()
+        )
         greeting = pb.Hello(group_id=group.group_id, worker_id="gone", incarnation=1)
         client.requests.put_nowait(pb.WorkerRequest(hello=greeting))
         call = asyncio.create_task(stream.run())

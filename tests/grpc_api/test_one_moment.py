@@ -26,6 +26,7 @@ from logbroker.queues.scan.scanner import BARRIER_SECONDS
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.v1 import groups_pb2
 from tests.grpc_api.turns import Served, served
+from tests.homes import home_of
 from tests.queues.shell import until
 
 PARTITIONS = 8
@@ -57,7 +58,7 @@ async def queue_group(broker: Served) -> QueueGroup:
         [appended] = await engine.append([Append(topic.id, partition, batch)])
         assert isinstance(appended, Appended)
     settings = QueueGroupSettings(max_attempts=1, on_exhausted=OnExhausted.PARK)
-    group, _ = await broker.broker.queues.create("g", topic, settings, StartAt())
+    group, _ = await home_of(broker.broker).queues.create("g", topic, settings, StartAt())
     await until(lambda: group.queue.open_records == 30 * PARTITIONS)
     return group
 
@@ -107,7 +108,7 @@ async def test_what_is_committed_in_a_topic(
 ) -> None:
     """Each commit is of all partitions at once."""
     async with served(tmp_path) as broker:
-        engine, groups = broker.broker.engine, broker.broker.groups
+        engine, groups = broker.broker.engine, home_of(broker.broker).groups
         topic = await engine.create_topic("t", PARTITIONS, {"retention.ms": "-1"})
         for partition in range(PARTITIONS):
             batch = encode_batch([NewRecord(b"")] * 100)

@@ -89,7 +89,7 @@ async def test_what_was_taken_back_before_it_was_sent_is_not_sent_any_more(tmp_p
     async with shell(tmp_path) as opened:
         group = await keyed(opened, b"a", b"a", b"a")
         context: Any = Context()
-        stream = WorkerStream(opened.groups, opened.engine, context, ReadBudget(1 << 26, 1.0), asyncio.Event())
+        stream = WorkerStream(opened.groups.group, opened.engine, context, ReadBudget(1 << 26, 1.0), asyncio.Event())
         context.send(hello=pb.Hello(group_id="g", worker_id="w", incarnation=1))
         context.send(open_session=pb.OpenSession(correlation_id=1, key=b"a", prefetch=2))
         serving = asyncio.create_task(stream.run())
@@ -126,7 +126,7 @@ async def test_a_record_of_a_session_waits_for_the_answer_that_names_it(tmp_path
     async with shell(tmp_path) as opened:
         await keyed(opened, b"a")
         context: Any = Context()
-        stream = WorkerStream(opened.groups, opened.engine, context, ReadBudget(1 << 26, 1.0), asyncio.Event())
+        stream = WorkerStream(opened.groups.group, opened.engine, context, ReadBudget(1 << 26, 1.0), asyncio.Event())
         context.send(hello=pb.Hello(group_id="g", worker_id="w", incarnation=1))
         serving = asyncio.create_task(stream.run())
         await until(lambda: context.written)

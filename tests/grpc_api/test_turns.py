@@ -26,6 +26,7 @@ from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 from logbroker.v1.common_pb2 import Header, Record
 from tests.grpc_api.turns import Caller, CountingLoop, Served, all_methods, counting, served
+from tests.homes import home_of
 
 MAX_LINES: Final = 60_000
 """Limit of one round of the loop: some 10 ms."""
@@ -51,7 +52,7 @@ class Scene:
         self._numbers = iter(range(1_000_000))
 
     async def build(self) -> None:
-        engine, groups = self.served.broker.engine, self.served.broker.groups
+        engine, groups = self.served.broker.engine, home_of(self.served.broker).groups
         wide = await engine.create_topic("wide", PARTITIONS, {})
         long = await engine.create_topic(LONG, 1, {})
         await engine.create_topic("keyed", 1, {})
@@ -67,7 +68,7 @@ class Scene:
         await self._join("members", "wide")
         for name in ("wide", "keyed", "one-key"):
             await self.queue(f"queue-{name}", name)
-        await self._block(self.served.broker.queues.group("queue-one-key"))
+        await self._block(home_of(self.served.broker).queues.group("queue-one-key"))
 
     async def append(self, topic: str, keys: Sequence[bytes]) -> None:
         engine = self.served.broker.engine
@@ -76,7 +77,7 @@ class Scene:
         assert isinstance(result, Appended), result
 
     async def queue(self, group_id: str, topic: str, **settings: Any) -> QueueGroup:
-        engine, queues = self.served.broker.engine, self.served.broker.queues
+        engine, queues = self.served.broker.engine, home_of(self.served.broker).queues
         settings = {
             "ordering": Ordering.KEY,
             "max_attempts": 1,
@@ -111,7 +112,7 @@ class Scene:
         join = Join(
             member_id="member", incarnation=1, subscription=Subscription((topic,)), session_timeout_ms=3_600_000
         )
-        links.append(await self.served.broker.groups.join(group_id, join, Channel()))
+        links.append(await home_of(self.served.broker).groups.join(group_id, join, Channel()))
         await asyncio.wait_for(taken.wait(), 60)
 
     async def _block(self, group: QueueGroup) -> None:

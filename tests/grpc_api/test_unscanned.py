@@ -19,6 +19,7 @@ from logbroker.queues.model.starts import StartAt
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.v1 import queues_pb2 as pb
 from tests.broker.conftest import broker_on
+from tests.homes import home_of
 from tests.queues.shell import until
 
 GROUPS: Final = 40
@@ -64,12 +65,14 @@ async def make_groups(broker: Broker, count: int) -> list[str]:
     topic = await broker.engine.create_topic("t", 1, {})
     names = [f"g{number}" for number in range(count)]
     for number, name in enumerate(names):
-        await broker.queues.create(name, topic, KINDS[number % len(KINDS)], StartAt())
+        await home_of(broker).queues.create(name, topic, KINDS[number % len(KINDS)], StartAt())
     return names
 
 
 async def all_have_looked(broker: Broker) -> None:
-    await until(lambda: not any(broker.queues.group(name).scanner.is_indexing for name in broker.queues.ids()))
+    await until(
+        lambda: not any(home_of(broker).queues.group(name).scanner.is_indexing for name in home_of(broker).queues.ids())
+    )
 
 
 async def check_lanes(inspector: Operator, name: str) -> None:
@@ -175,7 +178,7 @@ async def test_after_a_start_groups_that_nobody_uses_look_at_their_logs_one_by_o
     async with broker_on(tmp_path) as broker:
         at_once: set[str] = set()
         most = 0
-        groups = [broker.queues.group(name) for name in broker.queues.ids()]
+        groups = [home_of(broker).queues.group(name) for name in home_of(broker).queues.ids()]
         read = broker.engine.read
 
         async def counted(reads: Sequence[Read]) -> Any:

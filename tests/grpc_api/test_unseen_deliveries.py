@@ -212,7 +212,9 @@ async def test_a_stream_that_breaks_while_deliveries_are_written_gives_them_back
         await broker.append((b"k", b"v"), (b"l", b"w"))
         client = StuckClient()
         budget = ReadBudget(1 << 20, DEADLINE_SECONDS)
-        stream = WorkerStream(broker.groups, cast(Any, broker.engine), cast(Context, client), budget, asyncio.Event())
+        stream = WorkerStream(
+            broker.groups.group, cast(Any, broker.engine), cast(Context, client), budget, asyncio.Event()
+        )
         greeting = pb.Hello(group_id=group.group_id, worker_id="gone", incarnation=1)
         client.requests.put_nowait(pb.WorkerRequest(hello=greeting))
         client.requests.put_nowait(pb.WorkerRequest(credit=pb.Credit(records=10)))

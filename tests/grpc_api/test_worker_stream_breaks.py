@@ -52,7 +52,7 @@ async def test_what_was_not_written_when_the_stream_broke_did_not_fail(tmp_path:
         client = StuckClient()
         context = cast(Context, client)
         budget = ReadBudget(1 << 20, DEADLINE_SECONDS)
-        stream = WorkerStream(broker.groups, cast(Any, broker.engine), context, budget, asyncio.Event())
+        stream = WorkerStream(broker.groups.group, cast(Any, broker.engine), context, budget, asyncio.Event())
         client.requests.put_nowait(
             pb.WorkerRequest(hello=pb.Hello(group_id=group.group_id, worker_id="gone", incarnation=1))
         )

@@ -25,6 +25,7 @@ from logbroker.grpc_api.log.service import LogService
 from logbroker.grpc_api.methods import method_table
 from logbroker.grpc_api.queues.service import QueuesService
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
+from tests.homes import home_of
 
 SERVICES: Final = {
     name: module.DESCRIPTOR.services_by_name[name]
@@ -223,5 +224,5 @@ async def served(data_dir: Path, **settings: Any) -> AsyncIterator[Served]:
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     async with open_broker(BrokerConfig(data_dir=str(data_dir), **settings), failure) as broker:
         yield Served(broker)
-        broker.groups.freeze()
-        broker.queues.freeze()
+        home_of(broker).groups.freeze()
+        home_of(broker).queues.freeze()

@@ -52,6 +52,7 @@ from logbroker.kafka_wire.messages.describe_groups import DescribeGroupsRequest
 from logbroker.kafka_wire.messages.find_coordinator import FindCoordinatorRequest
 from logbroker.kafka_wire.messages.heartbeat import HeartbeatRequest
 from logbroker.kafka_wire.messages.list_groups import ListGroupsRequest
+from tests.homes import home_of
 from tests.kafka_api.raw_client import RawClient, batch_of, produce
 from tests.kafka_api.test_order import listening
 from tests.waiting import until
@@ -293,7 +294,7 @@ async def test_the_answer_to_a_long_leave_takes_steps(tmp_path: Path) -> None:
     )
     async with listening(tmp_path) as (listener, _):
         with pytest.raises(MemberIdRequiredError):
-            await listener.node.broker.groups.join_classic("g", join)
+            await home_of(listener.node.broker).groups.join_classic("g", join)
         call = Call(listener.node, LEAVE_GROUP, 5, 1, b"", 0, Address("", 0))
         answer = await TABLE[LEAVE_GROUP.key].handle(call, request)
         call.is_made()

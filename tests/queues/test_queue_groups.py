@@ -31,6 +31,7 @@ from logbroker.group_runtime.group_store import GROUPS_SCOPE
 from logbroker.queues.model.messages import Settlement
 from logbroker.queues.model.settings import GROUP_TYPE, OnExhausted, Ordering, QueueGroupSettings
 from logbroker.queues.model.starts import Rewound, StartAt
+from tests.homes import home_of
 from tests.queues.shell import ack, hello, nack, shell, take, until, values
 
 
@@ -74,17 +75,17 @@ async def test_a_group_is_of_one_type(tmp_path: Path) -> None:
     config = BrokerConfig(data_dir=str(tmp_path))
     async with open_broker(config, asyncio.get_running_loop().create_future()) as broker:
         topic = await broker.engine.create_topic("t", 1, {})
-        await broker.queues.create("work", topic, QueueGroupSettings(), StartAt())
+        await home_of(broker).queues.create("work", topic, QueueGroupSettings(), StartAt())
         commit = TopicCommit(topic.id, [0], [0], [], [])
         with pytest.raises(WrongGroupTypeError):
-            await broker.groups.commit_offsets("work", [commit])
-        await broker.groups.commit_offsets("readers", [commit])
+            await home_of(broker).groups.commit_offsets("work", [commit])
+        await home_of(broker).groups.commit_offsets("readers", [commit])
         with pytest.raises(WrongGroupTypeError):
-            await broker.queues.create("readers", topic, QueueGroupSettings(), StartAt())
+            await home_of(broker).queues.create("readers", topic, QueueGroupSettings(), StartAt())
         with pytest.raises(WrongGroupTypeError):
-            broker.queues.group("readers")
-        await broker.queues.delete("work")
-        await broker.groups.commit_offsets("work", [commit])
+            home_of(broker).queues.group("readers")
+        await home_of(broker).queues.delete("work")
+        await home_of(broker).groups.commit_offsets("work", [commit])
 
 
 async def test_a_deleted_group_ends_its_streams_and_leaves_nothing(

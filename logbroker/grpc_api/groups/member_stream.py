@@ -9,7 +9,7 @@ from typing import Final
 
 import grpc
 
-from logbroker.consumer_groups.groups import Groups
+from logbroker.broker.homes import Homes
 from logbroker.consumer_groups.membership import (
     CommitDone,
     Ended,
@@ -42,8 +42,8 @@ class MemberStream:
     """One stream, the `Channel` of its member. One task reads requests, one writes messages, and one waits until the
     broker stops."""
 
-    def __init__(self, groups: Groups, engine: LogEngine, context: Context, stopping: asyncio.Event) -> None:
-        self._groups = groups
+    def __init__(self, homes: Homes, engine: LogEngine, context: Context, stopping: asyncio.Event) -> None:
+        self._homes = homes
         self._engine = engine
         self._context = context
         self._stopping = stopping
@@ -106,7 +106,9 @@ class MemberStream:
             raise InvalidRequestError("the first message of a member's stream is a Join")
         if self._stopping.is_set():
             raise BrokerUnavailableError("the broker is stopping; clients can connect again once it is back")
-        return await self._groups.join(request.join.group_id, await read_join(self._engine, request.join), self)
+        group_id = request.join.group_id
+        join = await read_join(self._engine, request.join)
+        return await self._homes.of(group_id).groups.join(group_id, join, self)
 
     async def _follow_requests(self, membership: MemberLink) -> bool:
         """Carry out requests until their end; return whether the member sent Leave."""

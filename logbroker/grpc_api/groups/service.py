@@ -37,26 +37,29 @@ class GroupsService:
     """Consumer groups. Each method is one call of the API, documented in proto/logbroker/v1/groups.proto."""
 
     def __init__(self, broker: Broker, stopping: asyncio.Event) -> None:
-        self._groups = broker.groups
-        self._queues = broker.queues
+        self._homes = broker.homes
         self._engine = broker.engine
         self._max_response_bytes = broker.config.max_response_bytes
         self._stopping = stopping
 
+    def _group(self, group_id: str) -> AnyGroup:
+        """Return a group. Raises UnknownGroupError, WrongGroupTypeError, InvalidGroupIdError or StaleOwnerError."""
+        return self._homes.of(group_id).groups.group(group_id)
+
     @answers
     async def member(self, _: object, context: Context) -> None:
-        await MemberStream(self._groups, self._engine, context, self._stopping).run()
+        await MemberStream(self._homes, self._engine, context, self._stopping).run()
 
     @answers
     async def commit_offsets(self, request: pb.CommitOffsetsRequest, context: Context) -> pb.CommitOffsetsResponse:
         topics = await read_commits(self._engine, request.topics)
-        outcomes = await self._groups.commit_offsets(request.group_id, topics)
+        outcomes = await self._homes.of(request.group_id).groups.commit_offsets(request.group_id, topics)
         return pb.CommitOffsetsResponse(topics=await commit_results(outcomes))
 
     @answers
     async def fetch_offsets(self, request: pb.FetchOffsetsRequest, context: Context) -> pb.FetchOffsetsResponse:
         check_item_count(sum(len(item.partitions) + 1 for item in request.topics))
-        group = self._groups.group(request.group_id)
+        group = self._group(request.group_id)
         if request.topics:
             topics = await items_within(
                 request.topics,
@@ -80,7 +83,7 @@ class GroupsService:
 
     @answers
     async def list_groups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
-        ids = sorted((*self._groups.ids(), *self._queues.ids()))
+        ids = sorted(each for home in self._homes.all() for each in (*home.groups.ids(), *home.queues.ids()))
         groups, next_page_token = await page_of(
             request, ids, self._listed, self._max_response_bytes, self._listing_steps
         )
@@ -91,7 +94,7 @@ class GroupsService:
         check_item_count(len(request.group_ids))
         groups = await items_within(
             request.group_ids,
-            lambda group_id, pace: self._described(self._groups.group(group_id), request.members_after, pace),
+            lambda group_id, pace: self._described(self._group(group_id), request.members_after, pace),
             lambda status, _: pb.DescribedGroup(status=status),
             self._max_response_bytes,
             lambda group_id: group_id,
@@ -103,25 +106,29 @@ class GroupsService:
         check_item_count(len(request.group_ids))
 
         async def delete(group_id: str) -> Status:
-            await self._groups.delete(group_id)
+            await self._homes.of(group_id).groups.delete(group_id)
             return Status()
 
         results = await outcomes_within(request.group_ids, delete, lambda status: status, self._max_response_bytes)
         return pb.DeleteGroupsResponse(results=results)
 
     def _listed(self, group_id: str) -> pb.ListedGroup:
-        if not self._queues.has(group_id):
-            return _listed(self._groups.group(group_id))
-        group = self._queues.group(group_id)
+        home = self._homes.of(group_id)
+        if not home.queues.has(group_id):
+            return _listed(home.groups.group(group_id))
+        group = home.queues.group(group_id)
         connected = sum(link.connected for link in group.links.values())
         return pb.ListedGroup(group_id=group_id, type=QUEUE_GROUP_TYPE, state=group.state(), members=connected)
 
     def _listing_steps(self, group_id: str) -> int:
         """Return how many steps of a `Pace` it takes to find the state of a group."""
-        if self._queues.has(group_id):
-            group = self._queues.group(group_id)
-            return len(group.links) + group.state_steps
-        return len(self._groups.group(group_id).machine) if self._groups.has(group_id) else 0
+        for home in self._homes.all():
+            if home.queues.has(group_id):
+                group = home.queues.group(group_id)
+                return len(group.links) + group.state_steps
+            if home.groups.has(group_id):
+                return len(home.groups.group(group_id).machine)
+        return 0
 
     async def _committed(
         self, group: AnyGroup, topic_id: TopicId, numbers: Sequence[int], pace: Pace

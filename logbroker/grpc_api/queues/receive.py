@@ -24,7 +24,6 @@ from logbroker.grpc_api.queues.delivery_frames import plain_deliveries, receive_
 from logbroker.grpc_api.status import Context
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.messages import Delivered
-from logbroker.queues.registry import QueueGroupRegistry
 from logbroker.v1 import queues_pb2 as pb
 
 COLUMN_BYTES: Final = 16
@@ -45,7 +44,7 @@ class Receive:
 
     def __init__(
         self,
-        queues: QueueGroupRegistry,
+        group: QueueGroup,
         request: pb.ReceiveRequest,
         context: Context,
         budget: ReadBudget,
@@ -55,7 +54,7 @@ class Receive:
         self._context = context
         self._budget = budget
         self._max_response_bytes = max_response_bytes
-        self._group: QueueGroup = queues.group(request.group_id)
+        self._group = group
         self._return_seconds = 0.0
 
     async def run(self) -> None:

@@ -27,7 +27,7 @@ from logbroker.grpc_api.queues.worker_stream import WorkerStream
 from logbroker.grpc_api.refs import check_item_count, find_topic
 from logbroker.grpc_api.status import Context, Statuses, answers
 from logbroker.pacing import Pace, in_turns
-from logbroker.queues.group import CATCH_UP_SECONDS
+from logbroker.queues.group import CATCH_UP_SECONDS, QueueGroup
 from logbroker.queues.model.record_id import offset_of, partition_of
 from logbroker.types import MAX_TOPIC_CHARACTERS
 from logbroker.v1 import queues_pb2 as pb
@@ -43,27 +43,32 @@ class QueuesService:
     """Queue groups. Each method is one call of the API, documented in proto/logbroker/v1/queues.proto."""
 
     def __init__(self, broker: Broker, budget: ReadBudget, stopping: asyncio.Event) -> None:
-        self._queues = broker.queues
+        self._homes = broker.homes
         self._engine = broker.engine
         self._budget = budget
         self._max_request_bytes = broker.config.max_request_bytes
         self._max_response_bytes = broker.config.max_response_bytes
         self._stopping = stopping
 
+    def _group(self, group_id: str) -> QueueGroup:
+        """Return a queue group. Raises UnknownGroupError, WrongGroupTypeError, InvalidGroupIdError or
+        StaleOwnerError."""
+        return self._homes.of(group_id).queues.group(group_id)
+
     # --- workers -----------------------------------------------------------------------------------------------------
 
     @answers
     async def work(self, _: object, context: Context) -> None:
         most = self._max_request_bytes
-        await WorkerStream(self._queues, self._engine, context, self._budget, self._stopping, most).run()
+        await WorkerStream(self._group, self._engine, context, self._budget, self._stopping, most).run()
 
     @answers
     async def receive(self, request: pb.ReceiveRequest, context: Context) -> None:
-        await Receive(self._queues, request, context, self._budget, self._max_response_bytes).run()
+        await Receive(self._group(request.group_id), request, context, self._budget, self._max_response_bytes).run()
 
     @answers
     async def settle(self, request: pb.SettleRequest, context: Context) -> pb.SettleResponse:
-        group = self._queues.group(request.group_id)
+        group = self._group(request.group_id)
         pace = Pace()
         asked = await in_turns(read_settle(request.settle), pace)
         refusals = asked.refusals
@@ -87,7 +92,7 @@ class QueuesService:
             )
         topic = find_topic(self._engine, request.topic, request.topic_id)
         settings = new_settings(request.settings, topic)
-        group, created = await self._queues.create(request.group_id, topic, settings, start)
+        group, created = await self._homes.of(request.group_id).queues.create(request.group_id, topic, settings, start)
         return pb.CreateQueueResponse(queue=await described_queue(self._engine, group, Pace(), 0), created=created)
 
     @answers
@@ -95,9 +100,9 @@ class QueuesService:
         changes = read_settings(request.settings)
         if not changes:
             raise InvalidRequestError("no setting is given: set the fields of `settings` that are to change")
-        before = self._queues.group(request.group_id).latest_settings
+        before = self._group(request.group_id).latest_settings
         check_age(changes, changes.get("priority", before.priority))
-        group = await self._queues.alter(request.group_id, changes)
+        group = await self._homes.of(request.group_id).queues.alter(request.group_id, changes)
         described = await described_queue(self._engine, group, Pace(), 0)
         return pb.AlterQueueResponse(queue=described, draining=group.draining)
 
@@ -110,9 +115,7 @@ class QueuesService:
         deadline = loop.time() + CATCH_UP_SECONDS
         queues = await items_within(
             request.group_ids,
-            lambda group_id, pace: described_queue(
-                self._engine, self._queues.group(group_id), pace, deadline - loop.time()
-            ),
+            lambda group_id, pace: described_queue(self._engine, self._group(group_id), pace, deadline - loop.time()),
             lambda status, _: pb.DescribedQueue(status=status),
             self._max_response_bytes,
             lambda group_id: group_id,
@@ -124,7 +127,7 @@ class QueuesService:
         check_item_count(len(request.group_ids))
 
         async def delete(group_id: str) -> Status:
-            await self._queues.delete(group_id)
+            await self._homes.of(group_id).queues.delete(group_id)
             return Status()
 
         results = await outcomes_within(request.group_ids, delete, lambda status: status, self._max_response_bytes)
@@ -134,7 +137,7 @@ class QueuesService:
 
     @answers
     async def list_lanes(self, request: pb.ListLanesRequest, context: Context) -> pb.ListLanesResponse:
-        group = self._queues.group(request.group_id)
+        group = self._group(request.group_id)
         is_all_scanned = await group.catch_up()
         response = await listed_lanes(group, request, self._max_response_bytes)
         response.incomplete = not is_all_scanned
@@ -144,7 +147,7 @@ class QueuesService:
     async def explain_lanes(self, request: pb.ExplainLanesRequest, context: Context) -> pb.ExplainLanesResponse:
         if len(request.keys) > MAX_EXPLAINED:
             raise InvalidRequestError(f"at most {MAX_EXPLAINED} keys are explained at once, not {len(request.keys)}")
-        group = self._queues.group(request.group_id)
+        group = self._group(request.group_id)
         is_all_scanned = await group.catch_up()
         response = await explained_lanes(
             group,
@@ -159,7 +162,7 @@ class QueuesService:
     @answers
     async def decide_lanes(self, request: pb.DecideLanesRequest, context: Context) -> pb.DecideLanesResponse:
         check_item_count(len(request.decisions))
-        group = self._queues.group(request.group_id)
+        group = self._group(request.group_id)
         is_all_scanned = await group.catch_up()
         return await decide_lanes(group, request.decisions, is_all_scanned=is_all_scanned)
 
@@ -170,7 +173,7 @@ class QueuesService:
         max_records = request.max_records if request.HasField("max_records") else DEFAULT_REDRIVEN
         if not 1 <= max_records <= MAX_REDRIVEN:
             raise InvalidRequestError(f"max_records must be 1 to {MAX_REDRIVEN:,}, not {max_records}")
-        group = self._queues.group(request.group_id)
+        group = self._group(request.group_id)
         key = request.key if request.HasField("key") else None
         until = read_redrive_ends(request.until) if request.HasField("until") else group.letter_ends()
         redriven = await group.redrive(key, max_records, until, dry_run=request.dry_run)
@@ -190,7 +193,7 @@ class QueuesService:
     @answers
     async def rewind(self, request: pb.RewindRequest, context: Context) -> pb.RewindResponse:
         check_item_count(len(request.partitions))
-        group = self._queues.group(request.group_id)
+        group = self._group(request.group_id)
         if request.to.WhichOneof("at") is None:
             raise InvalidRequestError("the request does not say where to go on: set `to`")
         asked = list(dict.fromkeys(request.partitions)) or group.partitions()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -38,7 +38,6 @@ from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.messages import SMALL_STEPS, Delivered, Refusal, steps_of
 from logbroker.queues.model.worker_messages import DISPATCH_BYTES
-from logbroker.queues.registry import QueueGroupRegistry
 from logbroker.v1 import queues_pb2 as pb
 
 MAX_ANSWERS_DUE: Final = 64
@@ -58,15 +57,15 @@ class WorkerStream:
 
     def __init__(
         self,
-        queues: QueueGroupRegistry,
+        find_group: Callable[[str], QueueGroup],
         engine: LogEngine,
         context: Context,
         budget: ReadBudget,
         stopping: asyncio.Event,
         max_request_bytes: int = 0,
     ) -> None:
-        """`max_request_bytes` is told to the worker; 0: not known."""
-        self._queues = queues
+        """`find_group` returns a group, or raises an error. `max_request_bytes` is told to the worker; 0: not known."""
+        self._find_group = find_group
         self._engine = engine
         self._context = context
         self._budget = budget
@@ -145,7 +144,7 @@ class WorkerStream:
             raise InvalidRequestError("the first message of a worker's stream is a Hello")
         if self._stopping.is_set():
             raise BrokerUnavailableError("the broker is stopping; clients can connect again once it is back")
-        group = self._queues.group(request.hello.group_id)
+        group = self._find_group(request.hello.group_id)
         link = await group.connect(await read_hello(request.hello))
         link.bound_dispatches(self._budget.allowance)
         topic = topic_name(self._engine, group.topic_id)

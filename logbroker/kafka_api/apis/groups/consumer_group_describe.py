@@ -43,7 +43,7 @@ async def _handle(call: Call, request: ConsumerGroupDescribeRequest) -> Consumer
     for group_id in dict.fromkeys(request.group_ids):
         await call.step(GROUP_STEPS)
         try:
-            group = call.node.broker.groups.group(group_id)
+            group = call.node.groups_of(group_id).group(group_id)
             if not isinstance(group, Coordinator):
                 raise WrongGroupTypeError(f"group {group_id} uses the classic protocol")
         except LogbrokerError as error:

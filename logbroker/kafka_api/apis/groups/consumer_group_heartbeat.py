@@ -33,9 +33,9 @@ FIRST_WITH_OWN_IDS = 1
 
 
 async def _handle(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-    groups = call.node.broker.groups
     try:
         _check(request, call.version)
+        groups = call.node.groups_of(request.group_id)
         answer = await groups.heartbeat(request.group_id, await _heartbeat(call, request))
     except LogbrokerError as error:
         return ConsumerGroupHeartbeatResponse(error_code=_code_of(error), error_message=error.message)

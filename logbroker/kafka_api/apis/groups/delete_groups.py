@@ -26,7 +26,7 @@ async def _handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespo
         result = DeleteGroupsResponseDeletableGroupResult(group_id=group_id)
         response.results.append(result)
         try:
-            await call.node.broker.groups.delete(group_id)
+            await call.node.groups_of(group_id).delete(group_id)
         except WrongGroupTypeError:
             result.error_code = UnknownGroupError.kafka_code
         except LogbrokerError as error:

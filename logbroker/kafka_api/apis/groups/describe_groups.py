@@ -49,7 +49,7 @@ async def _handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsR
 
 def _described(call: Call, group_id: str) -> DescribeGroupsResponseDescribedGroup:
     try:
-        machine = call.node.broker.groups.classic_group(group_id).machine
+        machine = call.node.groups_of(group_id).classic_group(group_id).machine
     except UnknownMemberError:
         result = DescribeGroupsResponseDescribedGroup(group_id=group_id, group_state=DEAD, members=[])
         if call.version >= FIRST_WITH_ERRORS:

@@ -13,7 +13,7 @@ from logbroker.kafka_wire.messages.heartbeat import HeartbeatRequest, HeartbeatR
 
 async def _handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     try:
-        call.node.broker.groups.classic_group(request.group_id).heartbeat(
+        call.node.groups_of(request.group_id).classic_group(request.group_id).heartbeat(
             request.member_id, request.group_instance_id or "", request.generation_id
         )
     except LogbrokerError as error:

@@ -48,7 +48,7 @@ async def _handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     )
     call.let_go()
     try:
-        joined = await call.node.broker.groups.join_classic(request.group_id, join)
+        joined = await call.node.groups_of(request.group_id).join_classic(request.group_id, join)
     except LogbrokerError as error:
         return JoinGroupResponse(
             error_code=coordinator_code(error),

@@ -22,7 +22,7 @@ async def _handle(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
         named = [(each.member_id, each.group_instance_id or "") for each in request.members]
     call.check_item_count(len(named))
     try:
-        outcomes = await call.node.broker.groups.classic_group(request.group_id).leave(named)
+        outcomes = await call.node.groups_of(request.group_id).classic_group(request.group_id).leave(named)
     except LogbrokerError as error:
         return LeaveGroupResponse(error_code=code_of(error), members=[])
     if call.version < FIRST_WITH_LIST:

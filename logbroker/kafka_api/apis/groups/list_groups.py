@@ -12,7 +12,7 @@ from logbroker.consumer_groups.classic.consumer_protocol import PROTOCOL_TYPE
 from logbroker.consumer_groups.classic.rows import CLASSIC_TYPE
 from logbroker.consumer_groups.groups import AnyGroup
 from logbroker.consumer_groups.rows import GROUP_TYPE
-from logbroker.errors import UnknownGroupError
+from logbroker.errors import LogbrokerError
 from logbroker.kafka_api.call import Call, served
 from logbroker.kafka_wire.apis import LIST_GROUPS
 from logbroker.kafka_wire.messages.list_groups import (
@@ -30,13 +30,12 @@ async def _handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
     call.check_item_count(len(request.states_filter) + len(request.types_filter))
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    groups = call.node.broker.groups
     response = ListGroupsResponse(groups=[])
-    for group_id in groups.ids():
+    for group_id in sorted(each for home in call.node.broker.homes.all() for each in home.groups.ids()):
         try:
-            group = groups.group(group_id)
-        except UnknownGroupError:
-            continue  # It was deleted meanwhile.
+            group = call.node.groups_of(group_id).group(group_id)
+        except LogbrokerError:
+            continue  # It was deleted meanwhile, or moved.
         await call.step(GROUP_STEPS + (0 if isinstance(group, ClassicCoordinator) else len(group.machine)))
         listed = _listed(group)
         if (not states or listed.group_state.lower() in states) and (not types or listed.group_type in types):

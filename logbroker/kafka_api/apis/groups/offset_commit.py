@@ -49,7 +49,7 @@ async def _handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
             commits.append(error.as_value())
     outcomes: Sequence[CommitOutcome]
     try:
-        outcomes = await call.node.broker.groups.commit_of_kafka(
+        outcomes = await call.node.groups_of(request.group_id).commit_of_kafka(
             request.group_id,
             request.member_id,
             request.group_instance_id or "",

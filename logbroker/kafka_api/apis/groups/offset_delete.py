@@ -32,7 +32,7 @@ async def _handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespo
     call.check_item_count(sum(1 + len(topic.partitions) for topic in request.topics))
     response = OffsetDeleteResponse(topics=[])
     try:
-        group = call.node.broker.groups.group(request.group_id)
+        group = call.node.groups_of(request.group_id).group(request.group_id)
         subscribed = await _subscribed(call, group)
         found: list[PartitionKey] = []
         for wish in request.topics:

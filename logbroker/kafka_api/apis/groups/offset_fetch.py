@@ -93,10 +93,10 @@ async def _handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchRespons
 
 async def _of_group(call: Call, group: OffsetFetchRequestGroup, room: _Room) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group_id=group.group_id, topics=[])
-    groups = call.node.broker.groups
-    found = groups.group(group.group_id) if groups.has(group.group_id) else None
-    offsets = None if found is None else found.offsets
     try:
+        groups = call.node.groups_of(group.group_id)
+        found = groups.group(group.group_id) if groups.has(group.group_id) else None
+        offsets = None if found is None else found.offsets
         if found is None:
             check_group_id(group.group_id)
         elif isinstance(found, Coordinator) and (group.member_id or group.member_epoch >= 0):

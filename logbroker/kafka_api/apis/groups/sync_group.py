@@ -19,13 +19,17 @@ async def _handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
     call.check_item_count(len(request.assignments))
     call.let_go()
     try:
-        synced = await call.node.broker.groups.classic_group(request.group_id).sync(
-            request.member_id,
-            request.group_instance_id or "",
-            request.generation_id,
-            request.protocol_type,
-            request.protocol_name,
-            {each.member_id: each.assignment for each in request.assignments},
+        synced = (
+            await call.node.groups_of(request.group_id)
+            .classic_group(request.group_id)
+            .sync(
+                request.member_id,
+                request.group_instance_id or "",
+                request.generation_id,
+                request.protocol_type,
+                request.protocol_name,
+                {each.member_id: each.assignment for each in request.assignments},
+            )
         )
     except LogbrokerError as error:
         return SyncGroupResponse(error_code=coordinator_code(error))
