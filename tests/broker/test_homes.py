@@ -34,6 +34,7 @@ from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.settings import OnExhausted, Ordering, Priority, QueueGroupSettings
 from logbroker.queues.model.starts import StartAt
 from logbroker.queues.model.worker_messages import Hello
+from logbroker.queues.state.rows import HEADER_ROW
 from logbroker.types import INTERNAL_PREFIX
 from tests.broker.conftest import Opened, OpenEngine
 
@@ -274,7 +275,9 @@ async def test_queue_groups_of_several_homes_share_topics(open_at: OpenEngine, t
             made, _ = await first.queues.create("a-queue", topic, settings, EARLIEST)
             single = QueueGroupSettings(**letters, ordering=Ordering.SINGLE)
             other, _ = await second.queues.create("b-queue", topic, single, EARLIEST)
-            assert other.dead_lettering.room == made.dead_lettering.room is not None
+            small = await here.engine.create_topic("small", 1, {"max.message.bytes": "1000"})
+            third, _ = await second.queues.create("b-third", small, QueueGroupSettings(**letters), EARLIEST)
+            assert third.dead_lettering.room == other.dead_lettering.room == made.dead_lettering.room is not None
             assert made.dead_lettering.topic.takes_letters("letters", "x")
             with pytest.raises(FixedTopicError):
                 await here.engine.alter_topic(topic.id, partitions=2)
@@ -287,7 +290,10 @@ async def test_queue_groups_of_several_homes_share_topics(open_at: OpenEngine, t
             await here.engine.alter_topic(topic.id, partitions=2)  # The other home is not here.
 
 
-async def test_a_home_that_cannot_be_loaded_leaves_nothing_behind(open_at: OpenEngine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", ["a-2", "a-4"])
+async def test_a_home_that_cannot_be_loaded_leaves_nothing_behind(
+    open_at: OpenEngine, tmp_path: Path, broken: str
+) -> None:
     async with process(open_at, tmp_path) as here:
         topic = await here.engine.create_topic("t", 1, {})
         async with here.open("a") as home:
@@ -295,10 +301,11 @@ async def test_a_home_that_cannot_be_loaded_leaves_nothing_behind(open_at: OpenE
                 await home.groups.commit_offsets(name, [commit_of(topic)])
             await home.queues.create("a-3", topic, QueueGroupSettings(), EARLIEST)
             await home.queues.create("a-4", topic, QueueGroupSettings(), EARLIEST)
-        rows = await here.opened.state.load("a/group:a-4")
-        await here.opened.state.commit("a/group:a-4", [StateEvent(key, b"\xc1") for key in rows])
+        rows = await here.opened.state.load(f"a/group:{broken}")
+        events = [StateEvent(key, b"\xc1") for key in rows if broken == "a-2" or key != HEADER_ROW]
+        await here.opened.state.commit(f"a/group:{broken}", events)
         for _ in range(2):
-            with pytest.raises(LogbrokerError, match="a-4"):
+            with pytest.raises(LogbrokerError, match=broken):
                 async with here.open("a"):
                     pass
             assert listeners(here.opened) == here.shared.groups.offsets.used_bytes == 0

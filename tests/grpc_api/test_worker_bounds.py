@@ -108,9 +108,12 @@ def stream_of(link: Link, context: Any) -> WorkerStream:
         lease_left_ms=lambda _: 30_000,
         tell_obstacle=lambda _: None,
     )
-    queues: Any = SimpleNamespace(group=lambda _: group)
+
+    def find_group(_group_id: str) -> Any:
+        return group
+
     engine: Any = SimpleNamespace(topic_by_id=no_topic)
-    return WorkerStream(queues, engine, context, ReadBudget(64 * MIB, 1.0), asyncio.Event())
+    return WorkerStream(find_group, engine, context, ReadBudget(64 * MIB, 1.0), asyncio.Event())
 
 
 async def turns(number: int = 2000) -> None:
