@@ -4,6 +4,14 @@ is opened and closed as a whole.
 The state of a broker with a data directory is one home. The state of a cluster has many, and each gateway serves those
 that it owns: it opens a home when it gets it, and closes it when it loses it. So everything that a process may have of
 something only once is `Shared`, and is given back when a home closes.
+
+A queue group knows of the groups of other homes in this process, but not of those that other processes serve:
+- A topic may get more partitions although a queue group elsewhere reads it with ordering single.
+- The size limit of a dead-letter topic that a queue group elsewhere uses, too, may be raised without its knowledge. It
+  then takes the limit for an operator's, and leaves it as it is.
+- A dead letter that came from the dead-letter topic of a group elsewhere counts as an ordinary record, unless that
+  topic has its default name: when it fails once more, the headers of the earlier letter are dropped.
+- The limits on the number of groups and on their memory are limits of each process.
 """
 
 from __future__ import annotations
