@@ -6,6 +6,7 @@ import ipaddress
 import re
 from typing import Final, NamedTuple
 
+from logbroker.errors.base import quoted
 from logbroker.texts import whole_number
 
 EXAMPLE: Final = "127.0.0.1:9192"
@@ -63,6 +64,23 @@ def parse_address(text: str, *, any_port: bool = False) -> Address:
             f"has a port that is not a number from {least} to {_MAX_PORT}: give HOST:PORT, such as {EXAMPLE}"
         )
     return Address(host, port)
+
+
+def parse_addresses(text: str) -> list[Address]:
+    """Read one HOST:PORT, or several with commas between them. An address that is there twice counts once.
+
+    Raises ValueError with a message like that of `parse_address`. It names the wrong one of several.
+    """
+    parts = text.split(",")
+    if len(parts) == 1:
+        return [parse_address(text)]
+    found: dict[Address, None] = {}
+    for number, part in enumerate(parts, 1):
+        try:
+            found[parse_address(part.strip(" "))] = None
+        except ValueError as error:
+            raise ValueError(f"is wrong: address {number} of {len(parts)}, {quoted(part)}, {error}") from None
+    return list(found)
 
 
 def _parted(text: str) -> tuple[str, str]:

@@ -27,7 +27,9 @@ NO_ADDRESSES = [
     ("unix:/tmp/socket", "HOST:PORT"),
     ("localhost:9192/topics", "localhost:9192"),
     ("user@localhost:9192", "localhost:9192"),
-    ("one:9192,two:9192", "one HOST:PORT"),
+    ("one:9192,two", "two:9192"),
+    ("one:9192,", "address 2 of 2"),
+    (",", "address 1 of 2"),
     ("::1:9192", "[::1]:9192"),
     ("::1", "[::1]:9192"),
     ("[::1]", "[::1]:9192"),
@@ -93,6 +95,21 @@ def _has_ipv6() -> bool:
 def test_names_and_ipv6_addresses_in_brackets_are_reached(listen: str) -> None:
     with embedded(listen=listen) as broker:
         assert logbroker("topic", "list", "--broker", broker.address).returncode == 0
+
+
+def test_one_address_of_several_has_to_answer(address: str, unused_tcp_port: int) -> None:
+    dead = f"127.0.0.1:{unused_tcp_port}"
+    with listener(nothing) as silent, listener(web) as other:
+        addresses = f"{dead}, {other},{address},{silent}"
+        assert reach(addresses) == address
+        cli.main(["topic", "list", "--broker", addresses], standalone_mode=False)
+        with pytest.raises(BrokerUnavailableError) as caught:
+            cli.main(["topic", "list", "--broker", f"{dead},{other}"], standalone_mode=False)
+    assert str(caught.value) == (
+        f"no broker of {dead},{other} can be reached: {dead}: connection refused; is it running?;"
+        f" {other}: a web server listens there, not a broker; is the port right?"
+        " (--wait SECONDS waits for one that is starting)"
+    )
 
 
 @contextmanager

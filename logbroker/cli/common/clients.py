@@ -12,6 +12,7 @@ import click
 from logbroker.cli.common.options import WAIT_SECONDS
 from logbroker.cli.common.reach import reach
 from logbroker.client import sync
+from logbroker.client.transport import brokers
 
 _REACHED: Final = "logbroker.reached"
 
@@ -23,7 +24,7 @@ class _Reached:
     def __init__(self, broker: str, *arguments: Any, **options: Any) -> None:
         context = click.get_current_context()
         if context.meta.get(_REACHED) != broker:
-            reach(broker, context.meta.get(WAIT_SECONDS, 0))
+            brokers.begin_with(broker, reach(broker, context.meta.get(WAIT_SECONDS, 0)))
             context.meta[_REACHED] = broker
         super().__init__(broker, *arguments, **options)  # type: ignore[call-arg]
 

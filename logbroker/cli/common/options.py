@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import click
 
-from logbroker.address import parse_address
+from logbroker.address import parse_addresses
 from logbroker.cli.common.arguments import Real, Whole
 from logbroker.config import MAX_INT64, MAX_SECONDS, BrokerConfig
 from logbroker.errors import quoted
@@ -17,22 +17,22 @@ from logbroker.texts import whole_number
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _address(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+def _addresses(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     try:
-        return str(parse_address(value))
+        return ",".join(map(str, parse_addresses(value)))
     except ValueError as error:
         raise click.BadParameter(f"{quoted(value)} {error}") from None
 
 
 _BROKER: Final = click.option(
     "--broker",
-    metavar="HOST:PORT",
+    metavar="HOST:PORT,...",
     envvar="LOGBROKER_BROKER",
     default=BrokerConfig().listen,
     show_default=True,
     show_envvar=True,
-    callback=_address,
-    help="Address of the broker.",
+    callback=_addresses,
+    help="Address of the broker, or those of several gateways to one cluster.",
 )
 
 

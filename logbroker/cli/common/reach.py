@@ -1,4 +1,4 @@
-"""Checks whether a broker answers at an address, before a command begins.
+"""Checks whether a broker answers at its address, or at one of several, before a command begins.
 
 Clients wait for a broker that is away, and so do commands that are already running. But if the address is wrong or no
 broker runs there, the user should learn it at once. `--wait` says that a broker is about to start.
@@ -12,7 +12,7 @@ import threading
 from time import monotonic, sleep
 from typing import Any, Final
 
-from logbroker.address import Address, parse_address
+from logbroker.address import Address, parse_addresses
 from logbroker.errors import BrokerUnavailableError, quoted
 
 ANSWER_SECONDS: Final = 5.0
@@ -27,23 +27,32 @@ answers with its own settings."""
 _SHOWN_BYTES: Final = 40
 
 
-def reach(broker: str, wait_seconds: float = 0) -> None:
-    """Return when an HTTP/2 server, such as gRPC's, answers at `broker`. If none does, keep trying for `wait_seconds`.
+def reach(broker: str, wait_seconds: float = 0) -> str:
+    """Return the first address of `broker` at which an HTTP/2 server, such as gRPC's, answers. If none does, keep
+    trying for `wait_seconds`.
 
     Raises BrokerUnavailableError, which says what was found instead.
     """
-    address = parse_address(broker)
+    addresses = parse_addresses(broker)
     begun_at = monotonic()
     deadline = begun_at + wait_seconds
     pause_seconds = _FIRST_PAUSE_SECONDS
-    while (trouble := _attempt(address)) is not None:
+    while True:
+        troubles = []
+        for address in addresses:
+            if (trouble := _attempt(address)) is None:
+                return str(address)
+            troubles.append(trouble)
         now = monotonic()
         left_seconds = deadline - now
         if left_seconds <= 0:
             # The last attempt may have ended after the deadline.
             waited = f"waited {round(now - begun_at, 1):g} s"
             advice = waited if wait_seconds else "--wait SECONDS waits for one that is starting"
-            raise BrokerUnavailableError(f"the broker at {broker} cannot be reached: {trouble} ({advice})")
+            if len(addresses) == 1:
+                raise BrokerUnavailableError(f"the broker at {broker} cannot be reached: {troubles[0]} ({advice})")
+            found = "; ".join(f"{address}: {trouble}" for address, trouble in zip(addresses, troubles, strict=True))
+            raise BrokerUnavailableError(f"no broker of {broker} can be reached: {found} ({advice})")
         sleep(min(pause_seconds, left_seconds))
         pause_seconds = min(_LAST_PAUSE_SECONDS, 2 * pause_seconds)
 

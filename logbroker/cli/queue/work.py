@@ -115,7 +115,7 @@ def work(
 
     \b
     CMD reads the value of the record from standard input. Its environment:
-      LOGBROKER_BROKER       HOST:PORT; `logbroker` in CMD uses it, too
+      LOGBROKER_BROKER       as --broker; `logbroker` in CMD uses it, too
       LOGBROKER_TOPIC, LOGBROKER_PARTITION, LOGBROKER_OFFSET
       LOGBROKER_TIMESTAMP    milliseconds since 1970
       LOGBROKER_PRIORITY     0 to 9

@@ -66,7 +66,10 @@ class QueueAdmin(Droppable):
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
-        """`broker` is "HOST:PORT". Calls that change nothing are repeated while the broker is away."""
+        """`broker` is "HOST:PORT" or "HOST:PORT,HOST:PORT".
+
+        Calls that change nothing are repeated while the broker is away.
+        """
         self._lifetime = Lifetime("QueueAdmin", broker)
         self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=self._lifetime)
 

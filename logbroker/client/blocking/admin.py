@@ -31,7 +31,10 @@ class Admin(Uncopied):
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
-        """`broker` is "HOST:PORT". Calls that change nothing are repeated while the broker is away."""
+        """`broker` is "HOST:PORT" or "HOST:PORT,HOST:PORT".
+
+        Calls that change nothing are repeated while the broker is away.
+        """
         self._admin = admin.Admin(broker, request_timeout_seconds=request_timeout_seconds)
 
     def create_topic(

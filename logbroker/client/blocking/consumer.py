@@ -106,7 +106,7 @@ class Consumer(Uncopied):
         max_expanded_bytes: int = MAX_EXPANDED_BYTES,
         request_timeout_seconds: float = 10.0,
     ) -> None:
-        """`broker` is "HOST:PORT".
+        """`broker` is "HOST:PORT" or "HOST:PORT,HOST:PORT".
 
         `auto_offset_reset` says where to begin if there is no valid position: earliest, latest, none (an error is
         raised), or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It applies to partitions in

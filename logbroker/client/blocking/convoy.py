@@ -515,7 +515,7 @@ class _ConsumerFeed:
 
     @property
     def broker(self) -> str:
-        return self._consumer._core.connection.broker
+        return self._consumer._core.connection.brokers
 
     def open(self) -> None:
         core = self._consumer._core
@@ -613,7 +613,7 @@ class _WorkerFeed:
 
     @property
     def broker(self) -> str:
-        return self._worker.connection.broker
+        return self._worker.connection.brokers
 
     def open(self) -> None:
         self._worker.has_handlers = True

@@ -477,8 +477,8 @@ class Fetcher:
             self._refusal = None if error.retriable or type(error) is LogbrokerError else error
             self._arrived.set()
             level = logging.DEBUG if self._attempt else logging.WARNING
-            _log.log(level, "consuming from %s: %s; reconnecting", self._connection.broker, error)
-            await asyncio.sleep(backoff_seconds(self._attempt))
+            _log.log(level, "consuming from %s: %s; reconnecting", self._connection.brokers, error)
+            await asyncio.sleep(self._records.backoff_seconds(self._attempt))
             self._attempt += 1
 
     def _doubt_positions(self) -> None:
@@ -537,7 +537,7 @@ class Fetcher:
                 raise BrokerUnavailableError("the broker ended the stream")
             self._heard_at = monotonic()
             if self._attempt:
-                _log.info("consuming from %s: connected again", self._connection.broker)
+                _log.info("consuming from %s: connected again", self._connection.brokers)
             self._attempt = 0
             self._refusal = None
             for result in response.results:

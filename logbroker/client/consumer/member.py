@@ -32,7 +32,7 @@ from logbroker.client.consumer.membership import AssignedPartitions, Membership,
 from logbroker.client.consumer.ownership_deadline import NOT_NOW
 from logbroker.client.runtime.identity import Identity
 from logbroker.client.transport.background import Background
-from logbroker.client.transport.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.transport.connection import CLOSED, Connection, Stream, run_stream
 from logbroker.client.transport.status import UNKNOWN_EFFECT, error_of_item
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
 from logbroker.types import TopicId, TopicPartition
@@ -185,7 +185,7 @@ class GroupMember:
             self.go_on()
             if not await self.changed(deadline):
                 raise BrokerUnavailableError(
-                    f"the broker at {self._connection.broker} did not let the member into group "
+                    f"the broker at {self._connection.brokers} did not let the member into group "
                     f"{self._options.group_id!r} within {self._connection.request_timeout_seconds:g} s: "
                     f"{self._last_error or 'it has not answered'}"
                 )
@@ -208,7 +208,7 @@ class GroupMember:
                     return
             if self._left or not await self.changed(deadline):
                 raise BrokerUnavailableError(
-                    f"the broker at {self._connection.broker} has not answered the change of the subscription within"
+                    f"the broker at {self._connection.brokers} has not answered the change of the subscription within"
                     f" {self._connection.request_timeout_seconds:g} s: "
                     f"{error or self._last_error or 'it has not answered'}"
                 )
@@ -365,7 +365,7 @@ class GroupMember:
             level = logging.DEBUG if self._attempt else logging.WARNING
             _log.log(level, "member of group %s: %s; reconnecting", self._options.group_id, error)
             if self.membership.may_join:
-                await asyncio.sleep(min(backoff_seconds(self._attempt), _LAST_BACKOFF_SECONDS))
+                await asyncio.sleep(min(self._connection.backoff_seconds(self._attempt), _LAST_BACKOFF_SECONDS))
             self._attempt += 1
 
     def _interrupted(self, error: LogbrokerError, cancelled: bool) -> None:

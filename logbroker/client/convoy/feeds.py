@@ -186,7 +186,7 @@ class ConsumerFeed:
 
     @property
     def broker(self) -> str:
-        return self._consumer._core.connection.broker
+        return self._consumer._core.connection.brokers
 
     async def open(self) -> None:
         core = self._consumer._core
@@ -351,7 +351,7 @@ class WorkerFeed:
 
     @property
     def broker(self) -> str:
-        return self._worker.connection.broker
+        return self._worker.connection.brokers
 
     async def open(self) -> None:
         self._worker.has_handlers = True

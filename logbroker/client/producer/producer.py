@@ -143,7 +143,7 @@ class Producer(Droppable):
         value_serializer: Serializer | None = None,
         last_flush_seconds: float = LAST_SECONDS,
     ) -> None:
-        """`broker` is "HOST:PORT"; `compression` is none, gzip, snappy, lz4 or zstd.
+        """`broker` is "HOST:PORT" or "HOST:PORT,HOST:PORT"; `compression` is none, gzip, snappy, lz4 or zstd.
 
         A batch is sent when it holds `batch_bytes`, or `linger_ms` after its first record, as soon as fewer than
         `max_requests_in_flight` requests are unanswered. Batches are no larger than their topic's max.message.bytes. A

@@ -24,7 +24,6 @@ from logbroker.client.transport.connection import (
     KEEPALIVE_TIMEOUT_SECONDS,
     Connection,
     Stream,
-    backoff_seconds,
     run_stream,
 )
 from logbroker.client.transport.metadata import DEFAULT_MAX_REQUEST_BYTES, TopicInfo, find_topic
@@ -323,8 +322,8 @@ class Sender:
         self._lost(error)
         level = logging.DEBUG if self._attempt else logging.WARNING
         then = "trying again" if log is REFUSALS else "reconnecting"
-        log.log(level, "producing to %s: %s; %s", self._connection.broker, error, then)
-        await asyncio.sleep(backoff_seconds(self._attempt))
+        log.log(level, "producing to %s: %s; %s", self._connection.brokers, error, then)
+        await asyncio.sleep(self._connection.backoff_seconds(self._attempt))
         self._attempt += 1
         self.wake()
 
@@ -426,7 +425,7 @@ class Sender:
             if response is grpc.aio.EOF:
                 raise BrokerUnavailableError("the broker ended the stream")
             if self._attempt:
-                _log.info("producing to %s: going on", self._connection.broker)
+                _log.info("producing to %s: going on", self._connection.brokers)
             self._attempt, self._last_failure, self._is_answered = 0, None, True
             written, sent = self._in_flight.pop(response.correlation_id)
             now = time.monotonic()
@@ -474,7 +473,7 @@ class Sender:
             self._tell_of_lasting(error, queue)
         elif self._told_refusal:
             self._told_refusal = ""
-            _log.info("producing to %s: the broker accepts records again", self._connection.broker)
+            _log.info("producing to %s: the broker accepts records again", self._connection.brokers)
 
     def _tell_of_lasting(self, error: LogbrokerError, queue: PartitionQueue) -> None:
         """Warn once if batches are refused again and again, as on a full disk. Otherwise the program would wait without
@@ -483,7 +482,7 @@ class Sender:
             self._told_refusal = error.reason
             REFUSALS.warning(
                 "producing to %s: %s; trying again, for up to %g s a record",
-                self._connection.broker,
+                self._connection.brokers,
                 error,
                 self._accumulator.delivery_timeout_seconds,
             )
@@ -537,6 +536,7 @@ class Sender:
                 overdue = self._accumulator.expire(time.monotonic(), self._last_failure)
             if overdue and self._stream is not None:
                 # The broker does not answer on this stream. The batches in flight fail once the stream is broken.
+                self._connection.failed(self._connection.broker)
                 self._stream.cancel()
 
 

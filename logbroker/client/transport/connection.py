@@ -1,4 +1,4 @@
-"""The channel to one broker: unary calls with retries, and streams."""
+"""The channel to a broker: unary calls with retries, and streams."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
-from logbroker.address import parse_address
 from logbroker.client.runtime import forking, poller_noise
 from logbroker.client.runtime.arguments import check_seconds
 from logbroker.client.runtime.lifetime import OTHER_LOOP, Lifetime
 from logbroker.client.runtime.tasks import end_tasks, let_go_of_error
+from logbroker.client.transport.brokers import Brokers
 from logbroker.client.transport.status import UNKNOWN_EFFECT, error_of_call, may_have_taken_effect
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError, quoted
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
@@ -115,10 +115,10 @@ def backoff_seconds(attempt: int) -> float:
 
 
 class Connection:
-    """One broker, by its address "HOST:PORT".
+    """The connection to one broker at a time, by its address "HOST:PORT" or by several with commas between them.
 
     Belongs to the event loop in which it is first used. gRPC connects by itself, and connects again after a restart of
-    the broker.
+    the broker. With several addresses, the connection goes on to the next one when it fails.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Connection:
     ) -> None:
         """`lifetime` is the client's. It is opened together with the first channel."""
         try:
-            self.broker = str(parse_address(broker))
+            self._brokers = Brokers(broker)
         except ValueError as error:
             raise InvalidRequestError(f"the address of the broker, {quoted(broker)}, {error}") from None
         check_seconds(request_timeout_seconds=request_timeout_seconds)
@@ -148,6 +148,16 @@ class Connection:
         self._is_forked = False
         forking.watch(self)
 
+    @property
+    def broker(self) -> str:
+        """The address in use."""
+        return self._brokers.current
+
+    @property
+    def brokers(self) -> str:
+        """All addresses, to be given to another client."""
+        return self._brokers.text
+
     def forked(self) -> None:
         """See `forking.Forked`."""
         if self._channel is not None:
@@ -155,7 +165,8 @@ class Connection:
 
     async def unary(self, method_name: str, request: Message, *, retry: bool = True, more_seconds: float = 0.0) -> Any:
         """Make a call. If the broker is away and the call may be repeated, repeat it until the request timeout plus
-        `more_seconds` is over.
+        `more_seconds` is over. A call that may not be repeated is tried at each address, as long as no broker can have
+        received it.
 
         Raises the error that the broker reported; BrokerUnavailableError if the broker cannot be reached or the
         connection breaks; RequestTimeoutError if it does not answer. The message says so if a change may have been
@@ -169,7 +180,7 @@ class Connection:
         while True:
             if self._closed:
                 raise BrokerUnavailableError(CLOSED + unknown)
-            channel = self._open_channel()
+            channel, broker = self._open_channel(), self.broker
             call = channel.unary_unary(
                 _path(method),
                 request_serializer=_input_class(method).SerializeToString,
@@ -179,21 +190,27 @@ class Connection:
             try:
                 answer = await _answer(call(request, timeout=max(0.001, deadline - time.monotonic())))
             except grpc.aio.AioRpcError as failure:
-                error = error_of_call(failure, self.broker)
+                error = error_of_call(failure, broker)
                 is_unknown = may_have_taken_effect(failure)
             else:
                 if answer is not None:
                     return answer
                 # `renew` or `close` closed the channel, or other code has cancelled the call with all tasks of the
                 # loop.
-                error = BrokerUnavailableError(f"the connection to the broker at {self.broker} was dead")
+                error = BrokerUnavailableError(f"the connection to the broker at {broker} was dead")
                 is_unknown = True
             if changes and is_unknown:
                 unknown = UNKNOWN_EFFECT
             if self._closed:
                 raise BrokerUnavailableError(CLOSED + unknown)
-            wait_seconds = backoff_seconds(attempt)
-            is_last = not (retry and isinstance(error, BrokerUnavailableError))
+            wait_seconds = self.backoff_seconds(attempt)
+            is_unavailable = isinstance(error, BrokerUnavailableError)
+            if is_unavailable:
+                self.failed(broker)
+            if retry:
+                is_last = not is_unavailable
+            else:
+                is_last = not is_unavailable or is_unknown or attempt + 1 >= len(self._brokers)
             if is_last or time.monotonic() + wait_seconds > deadline:
                 raise _with_note(error, unknown if is_unknown or error.retriable else "")
             _log.debug("%s: %s; trying again", method_name, error)
@@ -214,13 +231,28 @@ class Connection:
         """Whether the program has dropped the client, which then ends soon."""
         return self._lifetime is not None and self._lifetime.is_ending
 
+    def backoff_seconds(self, attempt: int) -> float:
+        """Return the wait after failed attempt 0, 1, ...: as the function, but each address is tried before the wait
+        grows."""
+        return backoff_seconds(attempt // len(self._brokers))
+
+    def failed(self, broker: str) -> None:
+        """Go on to the next address after the connection to this one has failed, unless that has been done."""
+        if not self._closed and self._brokers.failed(broker):
+            _log.info("the broker at %s does not answer: going on with %s", broker, self.broker)
+            self._drop_channel()
+
     def renew(self) -> None:
-        """Give up a silent connection. Its calls end; those that may be repeated are repeated on a new connection.
+        """Give up a silent connection. Its calls end; those that may be repeated are repeated on a new connection, to
+        the next address if there are several.
 
         gRPC keeps a connection until it breaks, and a connection that a device in between stopped serving does not
         break.
         """
+        is_open = self._channel is not None
         self._replace_channel("is silent")
+        if is_open:
+            self._brokers.failed(self.broker)
 
     def renew_with_patience(self) -> None:
         """Give up a connection that ended while much was being sent. Let the next connection wait longer for the answer
@@ -244,6 +276,11 @@ class Connection:
     def _replace_channel(self, why: str) -> None:
         if self._channel is not None and not self._closed:
             _log.debug("the connection to %s %s: opening another one", self.broker, why)
+            self._drop_channel()
+
+    def _drop_channel(self) -> None:
+        """Close the channel. The next call opens another one."""
+        if self._channel is not None:
             closing = asyncio.create_task(_close(self._channel))
             self._channel = None
             self._closings.add(closing)
@@ -326,6 +363,7 @@ async def run_stream(
     connection: Connection, stream: Stream, *sides: Callable[[Stream], Coroutine[Any, Any, None]]
 ) -> LogbrokerError:
     """Run the two sides of a stream until it breaks, and return the error. The sides never return by themselves."""
+    broker = connection.broker
     tasks = [asyncio.create_task(side(stream)) for side in sides]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -336,14 +374,17 @@ async def run_stream(
         outcomes = await end_tasks(*tasks)
     for outcome in outcomes:
         if isinstance(outcome, grpc.aio.AioRpcError):
-            return error_of_call(outcome, connection.broker)
+            error = error_of_call(outcome, broker)
+            if isinstance(error, BrokerUnavailableError):
+                connection.failed(broker)
+            return error
         if isinstance(outcome, LogbrokerError):
             return outcome.as_value()
         if isinstance(outcome, Exception) and not isinstance(outcome, asyncio.InvalidStateError):
             # A fault of this client: log it, and go on as after any break.
-            _log.error("the stream to %s failed", connection.broker, exc_info=outcome)
+            _log.error("the stream to %s failed", broker, exc_info=outcome)
     # gRPC raises InvalidStateError for a write to a stream that has ended.
-    return BrokerUnavailableError(f"the broker at {connection.broker} ended the stream")
+    return BrokerUnavailableError(f"the broker at {broker} ended the stream")
 
 
 def _changes(method_name: str, request: Any) -> bool:

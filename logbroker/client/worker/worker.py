@@ -128,7 +128,7 @@ class Worker(Droppable):
         band: str | None = None,
         request_timeout_seconds: float = 10.0,
     ) -> None:
-        """`broker` is "HOST:PORT". The queue group must exist.
+        """`broker` is "HOST:PORT" or "HOST:PORT,HOST:PORT". The queue group must exist.
 
         `prefetch` is the number of unsettled deliveries that the worker may have. The default is 100 in loops, and the
         concurrency in `run`. `prefetch_bytes` bounds the bytes that wait for the program, as received (compressed or

@@ -17,7 +17,7 @@ import msgspec
 from logbroker.client.runtime.identity import Identity
 from logbroker.client.runtime.tasks import wait_until, waiter
 from logbroker.client.transport.background import CANCELLED, Background
-from logbroker.client.transport.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.transport.connection import CLOSED, Connection, Stream, run_stream
 from logbroker.client.transport.metadata import TopicInfo, find_topic
 from logbroker.client.worker.in_flight import InFlight
 from logbroker.client.worker.leased_record import LeasedRecord
@@ -139,7 +139,7 @@ class WorkerConnection(Generic[D]):
                 raise BrokerUnavailableError(CLOSED)
             if not await self._wait(deadline):
                 raise BrokerUnavailableError(
-                    f"the broker at {self.connection.broker} did not let the worker into queue group "
+                    f"the broker at {self.connection.brokers} did not let the worker into queue group "
                     f"{self._options.group_id!r} within {self.connection.request_timeout_seconds:g} s: "
                     f"{self._last_error or 'it has not answered'}"
                 )
@@ -171,7 +171,7 @@ class WorkerConnection(Generic[D]):
                         else "has not answered all settlements"
                     )
                     raise RequestTimeoutError(
-                        f"the broker at {self.connection.broker} {what}; a record whose settlement is not stored comes"
+                        f"the broker at {self.connection.brokers} {what}; a record whose settlement is not stored comes"
                         " again"
                     )
 
@@ -237,7 +237,7 @@ class WorkerConnection(Generic[D]):
             self._changed.set()
             level = logging.DEBUG if self._attempt else logging.WARNING
             _log.log(level, "worker of queue group %s: %s; reconnecting", self._options.group_id, error)
-            await asyncio.sleep(min(backoff_seconds(self._attempt), _LAST_BACKOFF_SECONDS))
+            await asyncio.sleep(min(self.connection.backoff_seconds(self._attempt), _LAST_BACKOFF_SECONDS))
             self._attempt += 1
 
     def _interrupted(self, error: LogbrokerError, cancelled: bool) -> None:
