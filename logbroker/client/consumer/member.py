@@ -33,6 +33,7 @@ from logbroker.client.consumer.ownership_deadline import NOT_NOW
 from logbroker.client.runtime.identity import Identity
 from logbroker.client.transport.background import Background
 from logbroker.client.transport.connection import CLOSED, Connection, Stream, run_stream
+from logbroker.client.transport.owner_route import OwnerRoute
 from logbroker.client.transport.status import UNKNOWN_EFFECT, error_of_item
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
 from logbroker.types import TopicId, TopicPartition
@@ -118,6 +119,7 @@ class GroupMember:
             rebalance_timeout_seconds=options.rebalance_timeout_seconds,
         )
         self._connection = connection
+        self._route = OwnerRoute(connection)
         self._options = options
         self._reader = reader
         self._look_at_program = look_at_program
@@ -357,11 +359,16 @@ class GroupMember:
             if self.is_leaving:
                 # The goodbye may have been lost with an earlier stream: send it again. A second one does no harm.
                 self._send(leave=groups_pb2.Leave())
-            stream = self._connection.stream("Member")
-            error = await run_stream(self._connection, stream, self._read, self._write, self._beat)
+            connection = self._route.connection
+            stream = connection.stream("Member")
+            error = await run_stream(connection, stream, self._read, self._write, self._beat)
             self._ended(error)
             if self.is_leaving:
                 return
+            if self._route.ended(error):
+                owner = self._route.connection.broker
+                _log.debug("member of group %s: %s; going on with %s", self._options.group_id, error, owner)
+                continue
             level = logging.DEBUG if self._attempt else logging.WARNING
             _log.log(level, "member of group %s: %s; reconnecting", self._options.group_id, error)
             if self.membership.may_join:
@@ -436,7 +443,7 @@ class GroupMember:
                 # If this process was frozen, the answer may be there and not read yet: let it be read first.
                 await asyncio.sleep(_LATE_SECONDS)
                 if membership.asked_at == asked_at:
-                    self._connection.renew()
+                    self._route.connection.renew()
                     self._reader.silent()
                     raise BrokerUnavailableError(
                         f"the broker has not answered for {monotonic() - asked_at:.1f} s; trying another connection"
@@ -515,6 +522,7 @@ class GroupMember:
                 if self._attempt:
                     _log.info("member of group %s: connected again", self._options.group_id)
                 self._attempt, self._was_let_in, self._returns = 0, True, False
+                self._route.accepted()
                 # Heartbeats also report polls.
                 poll_interval_seconds = self._options.max_poll_interval_seconds / 4
                 self._busy_interval_seconds = min(

@@ -20,7 +20,7 @@ from logbroker.client.runtime.lifetime import OTHER_LOOP, Lifetime
 from logbroker.client.runtime.tasks import end_tasks, let_go_of_error
 from logbroker.client.transport.brokers import Brokers
 from logbroker.client.transport.status import UNKNOWN_EFFECT, error_of_call, may_have_taken_effect
-from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError, quoted
+from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError, StaleOwnerError, quoted
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 
 _log = logging.getLogger(__name__)
@@ -144,6 +144,7 @@ class Connection:
         self._closed = False
         self._closings: set[asyncio.Task[None]] = set()
         """Tasks that close abandoned channels."""
+        self._to_owners: set[Connection] = set()
         self._lifetime = lifetime
         self._is_forked = False
         forking.watch(self)
@@ -208,7 +209,8 @@ class Connection:
             if is_unavailable:
                 self.failed(broker)
             if retry:
-                is_last = not is_unavailable
+                # StaleOwnerError: the gateway does not own the group, and did not reach the one that does.
+                is_last = not (is_unavailable or isinstance(error, StaleOwnerError))
             else:
                 is_last = not is_unavailable or is_unknown or attempt + 1 >= len(self._brokers)
             if is_last or time.monotonic() + wait_seconds > deadline:
@@ -241,6 +243,19 @@ class Connection:
         if not self._closed and self._brokers.failed(broker):
             _log.info("the broker at %s does not answer: going on with %s", broker, self.broker)
             self._drop_channel()
+
+    def to_owner(self, owner: str) -> Connection:
+        """Return a connection to the gateway that owns a group. It ends with this one, unless it is left before."""
+        connection = Connection(
+            owner, request_timeout_seconds=self.request_timeout_seconds, is_of_member=self._is_of_member
+        )
+        self._to_owners.add(connection)
+        return connection
+
+    def leave_owner(self, connection: Connection) -> None:
+        """Close a connection that `to_owner` has returned."""
+        self._to_owners.discard(connection)
+        self._let_end(connection.close())
 
     def renew(self) -> None:
         """Give up a silent connection. Its calls end; those that may be repeated are repeated on a new connection, to
@@ -281,10 +296,13 @@ class Connection:
     def _drop_channel(self) -> None:
         """Close the channel. The next call opens another one."""
         if self._channel is not None:
-            closing = asyncio.create_task(_close(self._channel))
-            self._channel = None
-            self._closings.add(closing)
-            closing.add_done_callback(self._closings.discard)
+            channel, self._channel = self._channel, None
+            self._let_end(_close(channel))
+
+    def _let_end(self, closing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(closing)
+        self._closings.add(task)
+        task.add_done_callback(self._closings.discard)
 
     async def close(self) -> None:
         """Close the channel and every call on it."""
@@ -292,6 +310,8 @@ class Connection:
         channel, self._channel = self._channel, None
         if channel is not None:
             await _close(channel)
+        while self._to_owners:
+            await self._to_owners.pop().close()
         if self._closings:
             await asyncio.wait(self._closings)
 

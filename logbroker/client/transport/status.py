@@ -7,7 +7,13 @@ from typing import Final
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
-from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError, from_status
+from logbroker.errors import (
+    BrokerUnavailableError,
+    LogbrokerError,
+    RequestTimeoutError,
+    StaleOwnerError,
+    from_status,
+)
 from logbroker.v1 import common_pb2
 
 _DETAILS_KEY = "grpc-status-details-bin"
@@ -29,7 +35,8 @@ def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
     """Return the error of a call that failed as a whole. `broker` is the address, for the message."""
     code = error.code()
     message = error.details() or code.name
-    reason = _reason(error)
+    info = _info(error)
+    reason = info.reason
     # A call that this client cancels raises CancelledError. The status CANCELLED comes from a connection that ended
     # during the call.
     if not reason and code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
@@ -44,12 +51,15 @@ def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
         message = (
             f"the server at {broker} does not know this call: it is no logbroker broker, or one of another version"
         )
-    return from_status(code.value[0], reason, message)
+    reported = from_status(code.value[0], reason, message)
+    if isinstance(reported, StaleOwnerError):
+        reported.owned_by(info.metadata.get("owner", ""))
+    return reported
 
 
 def may_have_taken_effect(error: grpc.aio.AioRpcError) -> bool:
     """Whether the broker may have received a failed call, and carried out some or all of it."""
-    is_answered = bool(_reason(error)) or error.code() is grpc.StatusCode.UNIMPLEMENTED
+    is_answered = bool(_info(error).reason) or error.code() is grpc.StatusCode.UNIMPLEMENTED
     return not (is_answered or _was_never_sent(error))
 
 
@@ -64,12 +74,13 @@ def error_of_item(status: common_pb2.Status) -> LogbrokerError | None:
     return from_status(status.code, status.reason, status.message)
 
 
-def _reason(error: grpc.aio.AioRpcError) -> str:
+def _info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
+    """Return what the broker says of the error. The reason is empty if the error does not come from a broker."""
+    info = error_details_pb2.ErrorInfo()
     for key, value in error.trailing_metadata() or ():
         if key != _DETAILS_KEY or not isinstance(value, bytes):
             continue
-        info = error_details_pb2.ErrorInfo()
         for detail in status_pb2.Status.FromString(value).details:
             if detail.Unpack(info) and info.domain == _DOMAIN:
-                return str(info.reason)
-    return ""
+                return info
+    return error_details_pb2.ErrorInfo()

@@ -19,6 +19,7 @@ from logbroker.client.runtime.tasks import wait_until, waiter
 from logbroker.client.transport.background import CANCELLED, Background
 from logbroker.client.transport.connection import CLOSED, Connection, Stream, run_stream
 from logbroker.client.transport.metadata import TopicInfo, find_topic
+from logbroker.client.transport.owner_route import OwnerRoute
 from logbroker.client.worker.in_flight import InFlight
 from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.client.worker.patience import Patience, first_patience_seconds
@@ -63,6 +64,7 @@ class WorkerConnection(Generic[D]):
 
     def __init__(self, connection: Connection, options: WorkerOptions, in_flight: InFlight[D]) -> None:
         self.connection = connection
+        self._route = OwnerRoute(connection)
         self.in_flight = in_flight
         self.ordering = ""
         """The group's ordering; empty before the first stream."""
@@ -224,11 +226,16 @@ class WorkerConnection(Generic[D]):
     async def _run(self) -> None:
         while True:
             self._outbox.clear()
-            stream = self.connection.stream("Work")
-            error = await run_stream(self.connection, stream, self._read, self._write, self._look_after)
+            connection = self._route.connection
+            stream = connection.stream("Work")
+            error = await run_stream(connection, stream, self._read, self._write, self._look_after)
             self._ended(error)
             if self._leaving:
                 return
+            if self._route.ended(error):
+                owner = self._route.connection.broker
+                _log.debug("worker of queue group %s: %s; going on with %s", self._options.group_id, error, owner)
+                continue
             if not (error.retriable or type(error) is LogbrokerError):
                 self._error = error
                 self.in_flight.fail(error)
@@ -346,7 +353,7 @@ class WorkerConnection(Generic[D]):
             silent_seconds = min(self.in_flight.silent_since(now), now - self._read_at)
             if not is_late and not self._patience.bears(silent_seconds, hold_seconds, now):
                 self.in_flight.window.shrink()
-                self.connection.renew()
+                self._route.connection.renew()
                 raise BrokerUnavailableError(f"the broker has not answered for {silent_seconds:.1f} s")
             self.in_flight.give_back_unwanted(now)
             extensions = self.in_flight.extensions(now)
@@ -425,6 +432,7 @@ class WorkerConnection(Generic[D]):
         if self._attempt:
             _log.info("worker of queue group %s: connected again", self._options.group_id)
         self._attempt = 0
+        self._route.accepted()
         self._returns = False
         self._connected.set()
         if self._leaving:
