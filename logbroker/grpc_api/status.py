@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -14,13 +14,16 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status as RpcStatus
 from grpc_status import rpc_status
 
-from logbroker.errors import LogbrokerError
+from logbroker.errors import LogbrokerError, StaleOwnerError
 from logbroker.v1.common_pb2 import Status
 
 _log = logging.getLogger(__name__)
 
 ERROR_DOMAIN = "logbroker"
 """The `domain` of every google.rpc.ErrorInfo of the broker."""
+
+OWNER_KEY = "owner"
+"""The key in the `metadata` of an ErrorInfo for the gateway that serves the group."""
 
 MAX_MESSAGE_LENGTH = 1000
 """Maximum number of characters of a message: a call's status is sent twice in its trailers, and clients accept trailers
@@ -36,7 +39,13 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 def item_status(error: LogbrokerError) -> Status:
-    return Status(code=error.code, reason=error.reason, message=error.message[:MAX_MESSAGE_LENGTH])
+    return Status(
+        code=error.code, reason=error.reason, message=error.message[:MAX_MESSAGE_LENGTH], owner=_owner_of(error)
+    )
+
+
+def _owner_of(error: LogbrokerError) -> str:
+    return error.owner if isinstance(error, StaleOwnerError) else ""
 
 
 class Statuses:
@@ -55,7 +64,7 @@ class Statuses:
         if used_bytes < MAX_SENTENCES_BYTES:
             status = item_status(error)
         elif used_bytes < MAX_SENTENCES_BYTES + MAX_REASONS_BYTES:
-            status = Status(code=error.code, reason=error.reason)
+            status = Status(code=error.code, reason=error.reason, owner=_owner_of(error))
         else:
             return Status(code=error.code)
         self._used_bytes = used_bytes + status.ByteSize()
@@ -66,11 +75,14 @@ class Statuses:
         self._used_bytes += size_bytes
 
 
-async def abort(context: Context, error: LogbrokerError, metadata: Mapping[str, str] | None = None) -> NoReturn:
-    """End the call with the error's code, its message, and an ErrorInfo with its reason."""
+async def abort(context: Context, error: LogbrokerError) -> NoReturn:
+    """End the call with the error's code, its message, and an ErrorInfo with its reason, and the owner if it names
+    one."""
     message = error.message[:MAX_MESSAGE_LENGTH]
     detail = AnyMessage()
-    detail.Pack(ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=dict(metadata or {})))
+    owner = _owner_of(error)
+    metadata = {OWNER_KEY: owner} if owner else {}
+    detail.Pack(ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=metadata))
     status = rpc_status.to_status(RpcStatus(code=error.code, message=message, details=[detail]))
     await context.abort_with_status(status)
     raise AssertionError("abort_with_status returned")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19logbroker/v1/common.proto\x12\x0clogbroker.v1\"7\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\"3\n\x06Header\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xb7\x01\n\x06Record\x12\x10\n\x03key\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12%\n\x07headers\x18\x03 \x03(\x0b\x32\x14.logbroker.v1.Header\x12\x19\n\x0ctimestamp_ms\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12\x15\n\x08priority\x18\x05 \x01(\x05H\x03\x88\x01\x01\x42\x06\n\x04_keyB\x08\n\x06_valueB\x0f\n\r_timestamp_msB\x0b\n\t_priority\"\x93\x01\n\x0cStoredRecord\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\x12\x10\n\x03key\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05value\x18\x04 \x01(\x0cH\x01\x88\x01\x01\x12%\n\x07headers\x18\x05 \x03(\x0b\x32\x14.logbroker.v1.HeaderB\x06\n\x04_keyB\x08\n\x06_valueB9\n\x0clogbroker.v1P\x01Z\x18logbroker/v1;logbrokerv1\xaa\x02\x0cLogbroker.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19logbroker/v1/common.proto\x12\x0clogbroker.v1\"F\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\r\n\x05owner\x18\x04 \x01(\t\"3\n\x06Header\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xb7\x01\n\x06Record\x12\x10\n\x03key\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05value\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x12%\n\x07headers\x18\x03 \x03(\x0b\x32\x14.logbroker.v1.Header\x12\x19\n\x0ctimestamp_ms\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12\x15\n\x08priority\x18\x05 \x01(\x05H\x03\x88\x01\x01\x42\x06\n\x04_keyB\x08\n\x06_valueB\x0f\n\r_timestamp_msB\x0b\n\t_priority\"\x93\x01\n\x0cStoredRecord\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\x12\x10\n\x03key\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x12\n\x05value\x18\x04 \x01(\x0cH\x01\x88\x01\x01\x12%\n\x07headers\x18\x05 \x03(\x0b\x32\x14.logbroker.v1.HeaderB\x06\n\x04_keyB\x08\n\x06_valueB9\n\x0clogbroker.v1P\x01Z\x18logbroker/v1;logbrokerv1\xaa\x02\x0cLogbroker.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,11 +33,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\014logbroker.v1P\001Z\030logbroker/v1;logbrokerv1\252\002\014Logbroker.V1'
   _globals['_STATUS']._serialized_start=43
-  _globals['_STATUS']._serialized_end=98
-  _globals['_HEADER']._serialized_start=100
-  _globals['_HEADER']._serialized_end=151
-  _globals['_RECORD']._serialized_start=154
-  _globals['_RECORD']._serialized_end=337
-  _globals['_STOREDRECORD']._serialized_start=340
-  _globals['_STOREDRECORD']._serialized_end=487
+  _globals['_STATUS']._serialized_end=113
+  _globals['_HEADER']._serialized_start=115
+  _globals['_HEADER']._serialized_end=166
+  _globals['_RECORD']._serialized_start=169
+  _globals['_RECORD']._serialized_end=352
+  _globals['_STOREDRECORD']._serialized_start=355
+  _globals['_STOREDRECORD']._serialized_end=502
 # @@protoc_insertion_point(module_scope)
