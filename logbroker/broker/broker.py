@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,6 +42,8 @@ class Broker:
         """The consumer groups and queue groups."""
         self.read_budget = ReadBudget(config.max_fetch_bytes_in_flight, config.fetch_memory_wait_seconds)
         """The memory for what readers fetch, through any listener."""
+        self.gateways: Callable[[], Sequence[str]] | None = None
+        """Returns HOST:PORT of each other gateway of the cluster. None: the broker is not a gateway."""
         self.started_at_ms = clock.wall_ms()
 
 

@@ -11,6 +11,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
 from logbroker.errors import InvalidRequestError
+from logbroker.grpc_api.forwarding import Forwarding
 from logbroker.grpc_api.request_parsing import request_parser
 from logbroker.grpc_api.status import Context, abort
 from logbroker.grpc_api.under_way import UnderWay
@@ -25,6 +26,7 @@ def method_table(
     waiting: Collection[str] = (),
     full_name: str = "",
     only: Collection[str] | None = None,
+    forwarding: Forwarding | None = None,
 ) -> grpc.GenericRpcHandler:
     """Return a handler that serves every method of the service by the attribute of `implementation` with the same name
     in snake case.
@@ -35,6 +37,7 @@ def method_table(
     calls of the methods in `waiting`, which change nothing and may take as long as their client likes. `full_name` is
     the name under which the service is served, by default its own name. With `only`, all other methods are
     UNIMPLEMENTED: the service may come from another package, and its installed version may have more methods.
+    `forwarding` sends unary calls on to the gateway that serves their group.
     """
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
@@ -47,6 +50,8 @@ def method_table(
             # Not parsed by the transport: it would answer errors with UNKNOWN, and block the event loop for large
             # messages.
             behaviour = (_reading if method.client_streaming else _parsing)(behaviour, parse)
+        if forwarding is not None and not (method.client_streaming or method.server_streaming):
+            behaviour = forwarding.forwarded(method, behaviour)
         if under_way is not None and method.name not in waiting:
             behaviour = under_way.counted(behaviour)
         handlers[method.name] = make(behaviour, request_deserializer=None, response_serializer=_serialize)

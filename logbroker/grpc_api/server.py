@@ -19,6 +19,7 @@ from logbroker.broker.listener import cannot_listen, checked_address
 from logbroker.broker.process_tuning import max_connections
 from logbroker.config import BrokerConfig
 from logbroker.grpc_api.admin_service import AdminService
+from logbroker.grpc_api.forwarding import Forwarding
 from logbroker.grpc_api.groups.service import GroupsService
 from logbroker.grpc_api.log.service import LogService
 from logbroker.grpc_api.methods import method_table
@@ -63,6 +64,8 @@ class GrpcListener:
         self._server: grpc.aio.Server | None = None
         self._health = health_aio.HealthServicer()
         self._under_way = UnderWay()
+        self._forwarding: Forwarding | None = None
+        """None: the broker is not a gateway."""
 
     async def check(self) -> None:
         self._address = await checked_address(self._config.listen)
@@ -73,7 +76,9 @@ class GrpcListener:
         server = grpc.aio.server(
             options=_options(self._config), maximum_concurrent_rpcs=self._config.max_concurrent_calls
         )
-        _add_services(server, broker, self._health, self._stopping, self._under_way)
+        if broker.gateways is not None:
+            self._forwarding = Forwarding(broker.gateways, broker.read_budget, self._config.max_response_bytes)
+        _add_services(server, broker, self._health, self._stopping, self._under_way, self._forwarding)
         address = _listen(server, self._address)
         await server.start()
         self._server = server
@@ -89,6 +94,8 @@ class GrpcListener:
             await self._server.stop(0)
         else:
             await _stop(self._server, self._under_way)
+        if self._forwarding is not None:
+            await self._forwarding.close()
 
 
 def _is_fault(record: logging.LogRecord) -> bool:
@@ -148,6 +155,7 @@ def _add_services(
     health: health_aio.HealthServicer,
     stop: asyncio.Event,
     under_way: UnderWay,
+    forwarding: Forwarding | None,
 ) -> None:
     log = log_pb2.DESCRIPTOR.services_by_name["Log"]
     admin = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
@@ -163,14 +171,15 @@ def _add_services(
                 under_way=under_way,
                 waiting=("Fetch", "FetchStream"),
             ),
-            method_table(admin, AdminService(broker), under_way=under_way),
-            method_table(groups, GroupsService(broker, stop), under_way=under_way),
+            method_table(admin, AdminService(broker), under_way=under_way, forwarding=forwarding),
+            method_table(groups, GroupsService(broker, stop), under_way=under_way, forwarding=forwarding),
             method_table(
                 queues,
                 QueuesService(broker, budget, stop),
                 writing=("Receive",),
                 under_way=under_way,
                 waiting=("Receive",),
+                forwarding=forwarding,
             ),
             method_table(
                 health_pb2.DESCRIPTOR.services_by_name["Health"],

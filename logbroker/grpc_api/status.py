@@ -88,8 +88,24 @@ async def abort(context: Context, error: LogbrokerError) -> NoReturn:
     raise AssertionError("abort_with_status returned")
 
 
+class ForwardableContext:
+    """The context of a call that is forwarded if another gateway serves its group: `answers` raises the error that
+    names the owner, unless a part of the answer is written."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.is_forwardable = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def write(self, message: Any) -> None:
+        self.is_forwardable = False
+        await self._context.write(message)
+
+
 def answers(method: Callable[[Any, Any, Context], Awaitable[T]]) -> Callable[[Any, Any, Context], Awaitable[T]]:
-    """Decorate a method of a service: errors of the whole call become its status.
+    """Decorate a method of a service: errors of the whole call become its status. See also `ForwardableContext`.
 
     Any exception other than a LogbrokerError is logged, and the client learns no details.
     """
@@ -99,6 +115,8 @@ def answers(method: Callable[[Any, Any, Context], Awaitable[T]]) -> Callable[[An
         try:
             return await method(self, request, context)
         except LogbrokerError as error:
+            if _owner_of(error) and isinstance(context, ForwardableContext) and context.is_forwardable:
+                raise
             await abort(context, error)
         except grpc.aio.AbortError:
             raise

@@ -39,6 +39,11 @@ class Link:
     def full(self) -> list[Pipe]:
         return [pipe for pipe in self.pipes if not pipe.goes_on.is_set()]
 
+    @property
+    def open(self) -> int:
+        """How many connections there are."""
+        return sum(not end.is_closing() for end in self._near_ends)
+
     def release(self) -> None:
         self.limit_bytes = None
         for pipe in self.pipes:

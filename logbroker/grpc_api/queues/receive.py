@@ -39,6 +39,11 @@ REFUSAL_SECONDS: Final = 0.05
 _log = logging.getLogger(__name__)
 
 
+def return_seconds(seconds_left: float) -> float:
+    """Return how much of a call's time is reserved for its answer."""
+    return min(max(seconds_left / 4, MIN_RETURN_SECONDS), MAX_RETURN_SECONDS)
+
+
 class Receive:
     """One call."""
 
@@ -78,7 +83,7 @@ class Receive:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def _time_to_return(self) -> float:
-        return min(max(self._seconds() / 4, MIN_RETURN_SECONDS), MAX_RETURN_SECONDS)
+        return return_seconds(self._seconds())
 
     def _time_left(self) -> float:
         """Return the seconds left in which records may be handed out."""
