@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final, TypeVar
 
 from logbroker.clock import Clock
-from logbroker.config import BrokerConfig
+from logbroker.config import MAX_INT64, BrokerConfig
 from logbroker.consumer_groups.assignors import AssignableTopic
 from logbroker.consumer_groups.classic.classic_coordinator import ClassicCoordinator
 from logbroker.consumer_groups.classic.group import ClassicGroup
@@ -387,6 +387,9 @@ class Groups:
         self._rebalance_seconds += seconds
 
     def _readable_end(self, topic_id: TopicId, partition: int) -> int:
+        """Return the highest offset that can be committed."""
+        if not self._engine.is_sole_writer:
+            return MAX_INT64  # The end that is known here may be older than what the member has read.
         return self._engine.partition_facts(topic_id, partition).high_watermark
 
     # --- topics ---

@@ -295,6 +295,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "HOST:PORT,...",
         ),
     ] = ""
+    advertise: Annotated[
+        str,
+        Setting(
+            "With cluster: address under which clients and other gateways reach this gateway, if it differs from"
+            " listen. Experimental.",
+            "HOST:PORT",
+        ),
+    ] = ""
 
     default_partitions: Annotated[
         int,
@@ -616,6 +624,7 @@ def _check_listen(path: Path, config: BrokerConfig) -> None:
         ("listen", config.listen, True),
         ("kafka_listen", config.kafka_listen, True),
         ("kafka_advertised", config.kafka_advertised, False),
+        ("advertise", config.advertise, False),
     ):
         if name == "listen" or text:
             try:
@@ -630,6 +639,8 @@ def wrong_kafka_address(config: BrokerConfig) -> str | None:
     """Return what is wrong with the addresses for Kafka clients, or None. All addresses can be parsed."""
     if not config.kafka_listen:
         return None
+    if config.cluster:
+        return "kafka_listen does not go with cluster: Kafka clients connect to the cluster itself"
     grpc, kafka = (parse_address(text, any_port=True) for text in (config.listen, config.kafka_listen))
     hosts = {grpc.host, kafka.host}
     if grpc.port == kafka.port != 0 and (len(hosts) == 1 or hosts & _ANY_ADDRESS or hosts <= _LOOPBACK):

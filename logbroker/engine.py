@@ -323,6 +323,15 @@ class LogEngine(ReadableLog, Protocol):
     """
 
     @property
+    def is_sole_writer(self) -> bool:
+        """Whether nobody else appends, so that `partition_facts` is always up to date."""
+        ...
+
+    async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> None:
+        """Return when the facts of these partitions are as new as this call, or after some seconds."""
+        ...
+
+    @property
     def boot_id(self) -> str:
         """The boot id, which changes with every start of the computer; "": not known. After such a start, a file that
         was not synced may have other contents."""

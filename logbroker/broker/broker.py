@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
-from logbroker.broker.homes import Homes, OneHome, Shared, open_home
-from logbroker.broker.local_engine.engine import LocalEngine
+from logbroker.broker.homes import Home, Homes, OneHome, Shared, open_home
 from logbroker.broker.local_engine.helpers import HELPER_THREADS
 from logbroker.broker.local_engine.lifetime import open_engine
 from logbroker.broker.read_budget import ReadBudget
@@ -18,9 +16,6 @@ from logbroker.clock import Clock, SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.engine import LogEngine, StateStore
 from logbroker.queues.registry import INDEX_DIRECTORY
-
-if TYPE_CHECKING:
-    from logbroker.broker.cluster_engine.engine import ClusterEngine
 
 
 class Broker:
@@ -31,13 +26,14 @@ class Broker:
         config: BrokerConfig,
         clock: Clock,
         engine: LogEngine,
-        state: StateStore,
+        state: StateStore | None,
         homes: Homes,
     ) -> None:
         self.config = config
         self.clock = clock
         self.engine = engine
         self.state = state
+        """The state of the whole broker; None: it is a gateway, and each home has a store of its own."""
         self.homes = homes
         """The consumer groups and queue groups."""
         self.read_budget = ReadBudget(config.max_fetch_bytes_in_flight, config.fetch_memory_wait_seconds)
@@ -69,9 +65,13 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
             # `open_broker`, and nobody awaits `failure`.
             failure.exception()
 
+    if config.cluster:
+        async with _open_gateway(config, clock) as broker:
+            yield broker
+        return
     async with (
-        _open_storage(config, clock, failed) as (engine, state, directory),
-        open_home(config, clock, engine, state, directory, Shared(config)) as home,
+        open_engine(config, clock, failed, {INDEX_DIRECTORY}) as (engine, state),
+        open_home(config, clock, engine, state, Path(config.data_dir), Shared(config)) as home,
     ):
         # All groups have registered what they still need (`LogEngine.hold`).
         engine.start_retention()
@@ -82,18 +82,20 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
 
 
 @asynccontextmanager
-async def _open_storage(
-    config: BrokerConfig, clock: Clock, failed: Callable[[Exception], None]
-) -> AsyncIterator[tuple[LocalEngine | ClusterEngine, StateStore, Path]]:
-    """Open the engine that the settings choose. Yield it with its state store and the directory for what may be lost
-    (index caches and temporary files of queue groups)."""
-    if not config.cluster:
-        async with open_engine(config, clock, failed, {INDEX_DIRECTORY}) as (engine, state):
-            yield engine, state, Path(config.data_dir)
-        return
+async def _open_gateway(config: BrokerConfig, clock: Clock) -> AsyncIterator[Broker]:
+    """Open a broker whose log and state are a cluster's. It has homes once it has joined the other gateways."""
     # Only a gateway loads what it needs.
     from logbroker.broker.cluster_engine.lifetime import open_cluster_engine
 
+    shared = Shared(config)
     with TemporaryDirectory(prefix="logbroker-") as directory:
-        async with open_cluster_engine(config, clock, failed) as (cluster_engine, cluster_state):
-            yield cluster_engine, cluster_state, Path(directory)
+
+        def opened(
+            engine: LogEngine, store: StateStore, is_at_home: Callable[[str], bool]
+        ) -> AbstractAsyncContextManager[Home]:
+            return open_home(config, clock, engine, store, Path(directory), shared, is_at_home)
+
+        async with open_cluster_engine(config, clock, opened) as (engine, homes):
+            broker = Broker(config, clock, engine, None, homes)
+            broker.gateways = homes.others
+            yield broker

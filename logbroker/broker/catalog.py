@@ -60,6 +60,9 @@ class Catalog:
     def has(self, name: str) -> bool:
         return name in self._by_name
 
+    def has_id(self, topic_id: TopicId) -> bool:
+        return topic_id in self._by_id
+
     def by_name(self, name: str) -> Topic:
         try:
             return self._by_name[name]

@@ -85,6 +85,11 @@ async def open_home(
 class Homes(Protocol):
     """The homes that this process serves now."""
 
+    @property
+    def address(self) -> str:
+        """HOST:PORT under which others know this process; "": there are no others."""
+        ...
+
     def of(self, group_id: str) -> Home:
         """Return the home of a group id, which may be of no group. Raises StaleOwnerError if another process serves it,
         or InvalidGroupIdError."""
@@ -94,9 +99,20 @@ class Homes(Protocol):
         """Return the homes that are here now."""
         ...
 
+    async def join(self, address: str) -> None:
+        """Get the homes that this process is to have. Called once it listens on HOST:PORT. Raises
+        BrokerUnavailableError."""
+        ...
+
+    async def settled(self) -> None:
+        """Return when this process has all homes that it is to have now, or after some seconds."""
+        ...
+
 
 class OneHome:
     """The `Homes` of a process whose state is one home."""
+
+    address = ""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -106,3 +122,9 @@ class OneHome:
 
     def all(self) -> Sequence[Home]:
         return (self._home,)
+
+    async def join(self, address: str) -> None:
+        """There are no others."""
+
+    async def settled(self) -> None:
+        """The home is here for ever."""

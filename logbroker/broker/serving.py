@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TypeVar
 
 from logbroker import __version__
 from logbroker.broker.broker import open_broker
@@ -15,6 +17,8 @@ from logbroker.broker.listener import ProtocolListener
 from logbroker.broker.process_tuning import tune_process
 from logbroker.config import BrokerConfig
 from logbroker.errors import StorageFailedError
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -35,19 +39,27 @@ async def serve(
         await listener.check()  # Before a data directory is made.
     tune_process(config.thread_switch_interval_seconds)
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    async with open_broker(config, failure) as broker:
+    async with AsyncExitStack() as stack:
+        opened = stack.enter_async_context(open_broker(config, failure))
+        # A gateway may wait for its cluster.
+        broker = await (_unless_stopped(opened, stop) if config.cluster else opened)
+        if broker is None:
+            _log.info("stopped before it has served")
+            return
         addresses: dict[str, str] = {}
         heap = FrozenHeap()
         try:
             for listener in listeners:
                 addresses[listener.name] = str(await listener.start(broker))
+            await _unless_stopped(broker.homes.join(addresses.get("grpc", "")), stop)
             heap.start()
             try:
-                _log.info(
-                    "logbroker %s serves on %s: %s, process %d",
-                    *(__version__, ", ".join(addresses.values()), _kept_in(config), os.getpid()),
-                )
-                on_ready(addresses)
+                if not stop.is_set():
+                    _log.info(
+                        "logbroker %s serves on %s: %s, process %d",
+                        *(__version__, ", ".join(addresses.values()), _kept_in(config), os.getpid()),
+                    )
+                    on_ready(addresses)
                 failure.add_done_callback(lambda _: stop.set())
                 await stop.wait()
             finally:
@@ -59,6 +71,23 @@ async def serve(
     if failure.done():
         raise StorageFailedError(f"the broker stopped because its storage failed: {failure.exception()}")
     _log.info("stopped cleanly")
+
+
+async def _unless_stopped(work: Awaitable[T], stop: asyncio.Event) -> T | None:
+    """Return the result of `work`, or None if `stop` is set before: `work` is cancelled then."""
+    task = asyncio.current_task()
+    assert task is not None
+    watching = asyncio.create_task(stop.wait())
+    watching.add_done_callback(lambda done: None if done.cancelled() else task.cancel())
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not watching.done() or watching.cancelled():
+            raise
+        task.uncancel()
+        return None
+    finally:
+        watching.cancel()
 
 
 def _kept_in(config: BrokerConfig) -> str:

@@ -53,12 +53,17 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
     " directory; name some of its nodes.",
 )
 @click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    help="With --cluster: address under which clients and other gateways reach this one, if it differs from --listen.",
+)
+@click.option(
     "--config",
     "config_path",
     metavar="FILE.toml",
     type=PathType(),
     help="Settings file; `logbroker config --kind broker` lists the settings. --data-dir, --listen,"
-    " --kafka-listen and --cluster override it.",
+    " --kafka-listen, --cluster and --advertise override it.",
 )
 @click.option(
     "--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True, help="Least severe level to log."
@@ -69,6 +74,7 @@ def serve(
     listen: str | None,
     kafka_listen: str | None,
     cluster: str | None,
+    advertise: str | None,
     config_path: Path | None,
     log_level: str,
     stop_with_stdin: bool,
@@ -87,7 +93,14 @@ def serve(
       logbroker serve --config logbroker.toml
     """
     check_descriptors()
-    config = _config(config_path, data_dir=data_dir, listen=listen, kafka_listen=kafka_listen, cluster=cluster)
+    config = _config(
+        config_path,
+        data_dir=data_dir,
+        listen=listen,
+        kafka_listen=kafka_listen,
+        cluster=cluster,
+        advertise=advertise,
+    )
     check_threads(config)
     with _logging(log_level):
         uvloop.run(_serve(config, stop_with_stdin=stop_with_stdin))

@@ -175,6 +175,7 @@ class AdminService:
 
     async def _add_partitions(self, result: pb.DescribeTopicsResult, topic: Topic, pace: Pace) -> None:
         statuses = Statuses()
+        await self._engine.learn_ends(topic.id, range(topic.partitions))
         for number in range(topic.partitions):
             try:
                 facts = self._engine.partition_facts(topic.id, number)

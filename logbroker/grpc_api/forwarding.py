@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from time import monotonic
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 import grpc
@@ -47,6 +49,10 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of an answer of another gateway, as in the Python client."""
 HAND_BACK_SECONDS: Final = 2.0
 """Time limit for handing back the deliveries of a Receive whose caller is gone."""
+PATIENCE_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 0.1
+_SPARE_SECONDS: Final = 1.0
+"""Time that is left for the call itself."""
 _MIN_SECONDS: Final = 0.001
 
 _ITEMS: Final[Mapping[str, tuple[str, str]]] = {
@@ -92,9 +98,16 @@ _T = TypeVar("_T")
 class Forwarding:
     """The forwarding of one gateway. Its connections are shared by all calls."""
 
-    def __init__(self, gateways: Callable[[], Sequence[str]], budget: ReadBudget, max_response_bytes: int) -> None:
-        """`gateways` returns HOST:PORT of each other gateway."""
+    def __init__(
+        self,
+        gateways: Callable[[], Sequence[str]],
+        own_address: Callable[[], str],
+        budget: ReadBudget,
+        max_response_bytes: int,
+    ) -> None:
+        """`gateways` returns HOST:PORT of each other gateway, `own_address` that of this one."""
         self.gateways = gateways
+        self._own_address = own_address
         self.budget = budget
         self.max_response_bytes = max_response_bytes
         self.peers = _Peers()
@@ -124,10 +137,30 @@ class Forwarding:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
+    def is_other(self, owner: str) -> bool:
+        """Return whether another gateway is at an address, and not this one, which may be about to take a group
+        over."""
+        return owner not in ("", self._own_address())
+
     async def close(self) -> None:
         if self._background:
             await asyncio.wait(self._background)
         await self.peers.close()
+
+
+class _Patience:
+    """The time for which a call waits until a group has an owner: a gateway may just have died or joined."""
+
+    def __init__(self, context: Context) -> None:
+        left = _seconds_left(context)
+        self._until = monotonic() + min(PATIENCE_SECONDS, PATIENCE_SECONDS if left is None else left - _SPARE_SECONDS)
+
+    @property
+    def is_over(self) -> bool:
+        return monotonic() + _PAUSE_SECONDS > self._until
+
+    async def pause(self) -> None:
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 class _ForwardedCall:
@@ -141,16 +174,22 @@ class _ForwardedCall:
 
     @answers
     async def call(self, message: bytes, context: Context) -> Any:
-        try:
-            response = await self._behaviour(message, cast("Context", ForwardableContext(context)))
-        except StaleOwnerError as error:
-            owner = error.owner
-        else:
-            return await self._completed(response, message, context)
-        answer, owner = await self._follow(owner, message, context)
-        if isinstance(answer, grpc.aio.AioRpcError):
-            await _abort_as(context, answer, owner)
-        return await self._handed_on(answer, owner, message, context)
+        patience = _Patience(context)
+        while True:
+            try:
+                response = await self._behaviour(message, cast("Context", ForwardableContext(context)))
+                return await self._completed(response, message, context)
+            except StaleOwnerError as error:
+                refusal = error.as_value()
+            if self._forwarding.is_other(refusal.owner):
+                answer, owner = await self._follow(refusal.owner, message, context)
+                if not isinstance(answer, grpc.aio.AioRpcError):
+                    return await self._handed_on(answer, owner, message, context)
+                if not (_was_never_sent(answer) or _owner_in(answer)) or patience.is_over:
+                    await _abort_as(context, answer, owner)
+            elif not refusal.owner or patience.is_over:
+                raise refusal.anew()
+            await patience.pause()
 
     async def _completed(self, response: Any, message: bytes, context: Context) -> Any:
         """Return the answer of this gateway with what others add to it."""
@@ -238,8 +277,8 @@ class _ForwardedItems(_ForwardedCall):
 
     async def _completed(self, response: Any, message: bytes, context: Context) -> Any:
         request: Any = None
-        pace, statuses = Pace(), Statuses()
-        for _ in range(MAX_HOPS):
+        pace, statuses, patience = Pace(), Statuses(), _Patience(context)
+        for hops in itertools.count():
             results = getattr(response, self._answered)
             by_owner: dict[str, list[int]] = {}
             for index, result in enumerate(results):
@@ -247,8 +286,10 @@ class _ForwardedItems(_ForwardedCall):
                 if owner:
                     by_owner.setdefault(owner, []).append(index)
                 await pace.step()
-            if not by_owner:
+            if not by_owner or (hops and patience.is_over):
                 break
+            if hops >= MAX_HOPS or not all(map(self._forwarding.is_other, by_owner)):
+                await patience.pause()
             if request is None:
                 request = self._request_class.FromString(message)
             parts = await _together(
@@ -276,9 +317,14 @@ class _ForwardedItems(_ForwardedCall):
                 getattr(part, self._asked).extend([value[index] for index in indexes])
             else:
                 setattr(part, field.name, value)
+        if not self._forwarding.is_other(owner):
+            here = await self._behaviour(part.SerializeToString(), cast("Context", ForwardableContext(context)))
+            return cast("Sequence[Any]", getattr(here, self._answered))
         try:
             answer = await self._ask(owner, part.SerializeToString(), context)
         except grpc.aio.AioRpcError as failure:
+            if _was_never_sent(failure):
+                return StaleOwnerError(_broken(failure, owner).message).owned_by(owner)
             return _error_of(failure, owner)
         except BrokerUnavailableError as error:
             return error.as_value()

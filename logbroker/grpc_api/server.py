@@ -77,7 +77,9 @@ class GrpcListener:
             options=_options(self._config), maximum_concurrent_rpcs=self._config.max_concurrent_calls
         )
         if broker.gateways is not None:
-            self._forwarding = Forwarding(broker.gateways, broker.read_budget, self._config.max_response_bytes)
+            self._forwarding = Forwarding(
+                broker.gateways, lambda: broker.homes.address, broker.read_budget, self._config.max_response_bytes
+            )
         _add_services(server, broker, self._health, self._stopping, self._under_way, self._forwarding)
         address = _listen(server, self._address)
         await server.start()

@@ -14,7 +14,7 @@ from logbroker.broker.broker import Broker
 from logbroker.broker.listener import cannot_listen, checked_address, listening_sockets
 from logbroker.broker.process_tuning import max_connections
 from logbroker.config import BrokerConfig, wrong_kafka_address
-from logbroker.engine import StateEvent, StateStore
+from logbroker.engine import StateEvent
 from logbroker.errors import ListenError, quoted
 from logbroker.kafka_api.apis.table import TABLE
 from logbroker.kafka_api.call import Node
@@ -72,7 +72,7 @@ class KafkaListener:
     async def start(self, broker: Broker) -> Address:
         assert self._address is not None
         self._max_connections = max_connections(self._config)
-        self.node = Node(broker, await _cluster_id(broker.state), self._advertised)
+        self.node = Node(broker, await _cluster_id(broker), self._advertised)
         self.node.announced = TABLE
         try:
             sockets = await listening_sockets(self._address)
@@ -148,8 +148,10 @@ class KafkaListener:
                 connection.check_time(now)
 
 
-async def _cluster_id(state: StateStore) -> str:
+async def _cluster_id(broker: Broker) -> str:
     """Return the id of the cluster, which stays with the data directory; the first start makes it."""
+    state = broker.state
+    assert state is not None  # `wrong_kafka_address` refuses a gateway that listens for Kafka clients.
     found = (await state.load(_SCOPE)).get(_CLUSTER_ID)
     if found is None:
         found = topic_id_text(new_topic_id()).encode()

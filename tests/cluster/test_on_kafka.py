@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 import os
 import signal
 from collections import Counter, defaultdict
@@ -21,14 +20,14 @@ from logbroker.broker.cluster_engine import requests
 from logbroker.broker.cluster_engine.link import ClusterLink
 from logbroker.broker.cluster_engine.state_partition import StatePartition
 from logbroker.broker.cluster_engine.state_rows import records_of
-from logbroker.broker.cluster_engine.state_store import STATE_TOPIC, ClusterStateStore
+from logbroker.broker.cluster_engine.state_store import STATE_TOPIC, HomeStore, open_state_topic
 from logbroker.client import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker
 from logbroker.engine import StateEvent
 from logbroker.errors import InvalidConfigError, LogbrokerError, StaleOwnerError, UnknownTopicError
 from logbroker.record.codec import NewRecord, split_batches
 from tests.cluster import cluster_storm
 from tests.cluster.kafka_cluster import KafkaCluster, class_path
-from tests.crash.broker_process import BrokerFailedError, BrokerProcess
+from tests.crash.broker_process import BrokerProcess
 from tests.crash.torture import drawn_seed
 from tests.queue_storm.weather import Weather
 
@@ -78,11 +77,11 @@ async def served(cluster: KafkaCluster, tmp_path: Path) -> AsyncIterator[BrokerP
 # --- the state --------------------------------------------------------------------------------------------------------
 
 
-async def open_state(link: ClusterLink, lost: list[LogbrokerError]) -> ClusterStateStore:
-    state = ClusterStateStore(link, "gateway", lost.append)
-    await state.open()
-    state.ownership.confirmed(math.inf)  # It is the cluster that has to refuse.
-    return state
+async def open_state(link: ClusterLink, lost: list[LogbrokerError]) -> HomeStore:
+    await open_state_topic(link)
+    partition = StatePartition(link, STATE_TOPIC, 1, "gateway", lost.append)
+    await partition.open()
+    return await HomeStore.open(partition)
 
 
 async def take_over(link: ClusterLink) -> None:
@@ -116,7 +115,7 @@ async def take_over(link: ClusterLink) -> None:
 async def race(link: ClusterLink) -> None:
     """Two owners take a partition from each other again and again: each commit that was answered is there, and an owner
     finds its own last one."""
-    await open_state(link, [])
+    await open_state_topic(link)
     answered: dict[bytes, int] = {}
 
     async def own(name: bytes) -> None:
@@ -281,6 +280,19 @@ async def test_an_open_transaction_holds_up_its_own_partition_alone(
     assert Counter(worked) == Counter([b"open", *(b"%d" % number for number in range(60))])
 
 
+async def has_partitions(admin: Admin, topic: str, partitions: int) -> None:
+    """Return as soon as a topic has so many partitions; 0: it does not exist."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            try:
+                if len((await admin.describe_topic(topic)).partitions) == partitions:
+                    return
+            except UnknownTopicError:
+                if not partitions:
+                    return
+            await asyncio.sleep(0.05)
+
+
 async def test_topics_that_others_make_grow_and_delete_are_noticed(
     cluster: KafkaCluster, served: BrokerProcess
 ) -> None:
@@ -290,20 +302,9 @@ async def test_topics_that_others_make_grow_and_delete_are_noticed(
         for future in futures.values():
             future.result(SECONDS)
 
-    async def described(partitions: int) -> None:
-        async with asyncio.timeout(SECONDS):
-            while True:
-                try:
-                    if len((await admin.describe_topic("theirs")).partitions) == partitions:
-                        return
-                except UnknownTopicError:
-                    if not partitions:
-                        return
-                await asyncio.sleep(0.05)
-
     async with Admin(served.address) as admin:
         await asyncio.to_thread(wait, kafka.create_topics([confluent_kafka.admin.NewTopic("theirs", 2, 3)]))
-        await described(2)
+        await has_partitions(admin, "theirs", 2)
         sent: dict[bytes | None, list[bytes | None]] = defaultdict(list)
 
         async def send() -> None:
@@ -321,13 +322,13 @@ async def test_topics_that_others_make_grow_and_delete_are_noticed(
         for partitions in (4, 7):
             growth = confluent_kafka.admin.NewPartitions("theirs", partitions)
             await asyncio.to_thread(wait, kafka.create_partitions([growth]))
-            await described(partitions)
+            await has_partitions(admin, "theirs", partitions)
         is_over = True
         await sending
         # The order of each key is that of the sends, over both growths.
         assert await read_all(served.address, "theirs", sum(map(len, sent.values()))) == sent
         await asyncio.to_thread(wait, kafka.delete_topics(["theirs"]))
-        await described(0)
+        await has_partitions(admin, "theirs", 0)
         names = [topic.name for topic in await admin.list_topics()]
         assert not [name for name in names if name.startswith("__")]
 
@@ -405,83 +406,141 @@ async def test_nothing_acknowledged_is_lost_when_a_node_dies(cluster: KafkaClust
 # --- takeovers --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_gateway_that_was_frozen_serves_no_more_once_another_has_taken_over(
-    cluster: KafkaCluster, served: BrokerProcess, tmp_path: Path
+@pytest.fixture
+async def both(cluster: KafkaCluster, served: BrokerProcess, tmp_path: Path) -> AsyncIterator[list[BrokerProcess]]:
+    """Two gateways that share the groups."""
+    second = gateway(cluster, tmp_path / "second")
+    await second.spawn()
+    await second.wait_ready()
+    yield [served, second]
+    await second.end()
+
+
+GROUPS: Final = [f"work-{number}" for number in range(12)]
+"""So many that each gateway has some, whatever their ids are."""
+
+
+async def test_gateways_share_the_groups_and_answer_for_each_other(both: list[BrokerProcess]) -> None:
+    first, second = (each.address for each in both)
+    async with Admin(first) as admin, QueueAdmin(second) as queues:
+        await admin.create_topic("log", 4)
+        for group in GROUPS:
+            await queues.create_queue(group, "log")
+        async with Producer(second) as producer:
+            for number in range(40):
+                await producer.send("log", b"%d" % number, b"key %d" % (number % 7))
+    for number, group in enumerate(GROUPS):
+        worked: list[bytes | None] = []
+        async with asyncio.timeout(SECONDS), Worker((first, second)[number % 2], group) as worker:
+            async for delivery in worker:
+                worked.append(delivery.value)
+                delivery.ack()
+                if len(worked) == 40:
+                    break
+        assert len(set(worked)) == 40
+    for address in (first, second):
+        async with QueueAdmin(address) as queues:
+            assert [each.id for each in await queues.list_queues()] == sorted(GROUPS)
+            for group in GROUPS:
+                assert (await queues.describe_queue(group)).counts.acked == 40
+
+
+async def send_until(
+    is_over: asyncio.Event, address: str, topic: str, sent: dict[bytes | None, list[bytes | None]]
 ) -> None:
-    async with Admin(served.address) as admin, Producer(served.address) as producer:
+    """Send one record after the other, and note them by key."""
+    async with Producer(address, linger_ms=0) as producer:
+        for number in itertools.count():
+            if is_over.is_set():
+                return
+            key, value = b"key %d" % (number % 20), b"%d" % number
+            await producer.send(topic, value, key)
+            sent[key].append(value)
+            await asyncio.sleep(0.001)
+
+
+async def test_what_one_gateway_does_to_topics_holds_for_both(both: list[BrokerProcess]) -> None:
+    """The order of each key, too, of records that are sent through one gateway while the topic grows through the
+    other."""
+    for place, (here, there) in enumerate(((both[0], both[1]), (both[1], both[0]))):
+        topic = f"log-{place}"
+        sent: dict[bytes | None, list[bytes | None]] = defaultdict(list)
+        async with Admin(here.address, request_timeout_seconds=30) as admin, Admin(there.address) as other:
+            await admin.create_topic(topic, 2)
+            await has_partitions(other, topic, 2)
+            is_over = asyncio.Event()
+            sending = asyncio.create_task(send_until(is_over, there.address, topic, sent))
+            for partitions in (5, 9):
+                assert (await admin.alter_topic(topic, partitions=partitions)).partitions == partitions
+            await admin.alter_topic(topic, set_configs={"retention.ms": "1234567", "retention.hold.bytes": "99"})
+            is_over.set()
+            await sending
+            await has_partitions(other, topic, 9)
+            assert await read_all(there.address, topic, sum(map(len, sent.values()))) == sent
+            await other.delete_topic(topic)
+            await has_partitions(admin, topic, 0)
+
+
+async def test_what_one_gateway_has_stored_the_others_know_at_once(both: list[BrokerProcess]) -> None:
+    """The ends of logs and committed offsets, also after the groups have moved."""
+    first, second = both
+    async with Admin(first.address) as admin, QueueAdmin(second.address) as queues:
         await admin.create_topic("log", 1)
+        for number, group in enumerate(GROUPS, 1):
+            async with Producer(first.address) as producer:
+                await producer.send("log", b"%d" % number)
+            await queues.create_queue(f"late-{group}", "log", start="latest")
+            async with Consumer(second.address, group=group, auto_offset_reset="earliest") as consumer:
+                await consumer.subscribe("log")
+                read = [record.value async for record in consumer.until_end()]
+            assert read == [b"%d" % each for each in range(1, number + 1)]
+    async with Producer(second.address) as producer:
+        await producer.send("log", b"last")
+    await first.stop()
+    async with QueueAdmin(second.address) as queues, Admin(second.address) as admin:
+        for number, group in enumerate(GROUPS, 1):
+            [partition] = (await queues.describe_queue(f"late-{group}")).partitions
+            assert partition.floor == number
+            [lag] = await admin.group_lag(group)
+            assert lag.committed is not None
+            assert lag.committed.offset == number
+
+
+async def test_another_gateway_goes_on_when_one_is_frozen(both: list[BrokerProcess]) -> None:
+    """And the frozen one has nothing to say any more when it wakes up."""
+    first, second = both
+    async with Admin(first.address) as admin, Producer(first.address) as producer, QueueAdmin(first.address) as queues:
+        await admin.create_topic("log", 1)
+        for group in GROUPS:
+            await queues.create_queue(group, "log", QueueSettings(grace_seconds=1.0))
         for number in range(10):
             await producer.send("log", b"%d" % number, b"key")
-    async with QueueAdmin(served.address) as queues:
-        await queues.create_queue("work", "log")
-    async with asyncio.timeout(SECONDS), Worker(served.address, "work", prefetch=1) as worker:
-        async for delivery in worker:
-            await delivery.ack()
-            if delivery.value == b"3":
-                break
-    os.kill(served.pid, signal.SIGSTOP)
-    second = gateway(cluster, tmp_path / "second")
+    os.kill(first.pid, signal.SIGSTOP)
     try:
-        await second.spawn()
-        await second.wait_ready()
-        worked = []
-        async with asyncio.timeout(SECONDS), Worker(second.address, "work") as worker:
-            async for delivery in worker:
-                await delivery.ack()
-                worked.append(delivery.value)
-                if delivery.value == b"9":
-                    break
-        assert worked == [b"%d" % number for number in range(4, 10)]
-        os.kill(served.pid, signal.SIGCONT)
-        with pytest.raises(LogbrokerError):
-            async with QueueAdmin(served.address, request_timeout_seconds=10) as queues:
-                await queues.alter_queue("work", QueueSettings(max_attempts=7))
-        async with asyncio.timeout(SECONDS):
-            while served.is_alive:
-                await asyncio.sleep(0.05)
-        with pytest.raises(BrokerFailedError, match="another gateway has taken over"):
-            await served.stop()
+        for group in GROUPS:
+            worked: list[bytes | None] = []
+            async with asyncio.timeout(SECONDS), Worker(second.address, group, prefetch=1) as worker:
+                async for delivery in worker:
+                    await delivery.ack()
+                    worked.append(delivery.value)
+                    if len(worked) == 10:
+                        break
+            assert worked == [b"%d" % number for number in range(10)]
     finally:
-        await second.end()
+        os.kill(first.pid, signal.SIGCONT)
+    # It answers for its groups again, or asks the other one, and knows what that one has done.
+    async with asyncio.timeout(SECONDS), QueueAdmin(first.address) as queues:
+        for group in GROUPS:
+            while (await queues.describe_queue(group)).partitions[0].floor != 10:
+                await asyncio.sleep(0.02)
+    await first.stop()
 
 
-async def test_a_gateway_that_was_replaced_stores_no_record_any_more(
-    cluster: KafkaCluster, served: BrokerProcess, tmp_path: Path
-) -> None:
-    async with Admin(served.address) as admin:
-        await admin.create_topic("log", 1)
-    acknowledged = 0
-
-    async def send() -> None:
-        nonlocal acknowledged
-        async with Producer(served.address, delivery_timeout_seconds=5) as producer:
-            while True:
-                await (await producer.send("log", b"%d" % acknowledged))
-                acknowledged += 1
-
-    sending = asyncio.create_task(send())
-    second = gateway(cluster, tmp_path / "second")
-    try:
-        await second.spawn()
-        await second.wait_ready()
-        async with asyncio.timeout(SECONDS):  # It commits nothing by itself.
-            while served.is_alive:
-                await asyncio.sleep(0.05)
-        with pytest.raises(BrokerFailedError, match="another gateway has taken over"):
-            await served.stop()
-        with pytest.raises(LogbrokerError):
-            await sending
-        assert acknowledged
-        [values] = (await read_all(second.address, "log", acknowledged)).values()
-        assert values[:acknowledged] == [b"%d" % number for number in range(acknowledged)]
-    finally:
-        sending.cancel()
-        await second.end()
-
-
-def test_a_queue_group_keeps_its_promises_through_a_storm(cluster: KafkaCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("gateways", [1, 2])
+def test_a_queue_group_keeps_its_promises_through_a_storm(cluster: KafkaCluster, tmp_path: Path, gateways: int) -> None:
     asyncio.run(cluster.wipe())
+    chances = {"kill": 4.0, "freeze": 2.0, "broker": 2.0, "gateway sleeps": 1.0, "node": 1.0}
     with drawn_seed("cluster-storm", "STORM_SEED") as seed:
-        weather = Weather(records=6_000, events=10, chances={"kill": 4.0, "freeze": 2.0, "broker": 2.0, "node": 1.0})
-        figures = cluster_storm.run(tmp_path, seed, weather, cluster)
+        weather = Weather(records=6_000, events=10, chances=chances)
+        figures = cluster_storm.run(tmp_path, seed, weather, cluster, gateways)
     assert figures["records sent"] == weather.records

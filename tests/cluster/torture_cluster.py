@@ -26,7 +26,7 @@ def _storm(seed: int, directory: Path) -> Mapping[str, int]:
         asyncio.run(cluster.start())
         on_exhausted = ("dead-letter", "park", "block")[seed % 3]
         weather = Weather(records=_RECORDS, events=70, chances=CHANCES, on_exhausted=on_exhausted)
-        return run(directory, seed, weather, cluster)
+        return run(directory, seed, weather, cluster, gateways=1 + seed % 3)
     finally:
         cluster.end()
 
@@ -34,7 +34,7 @@ def _storm(seed: int, directory: Path) -> Mapping[str, int]:
 COLUMNS: Final = [
     Column(
         name="cluster-storm",
-        about=f"{_RECORDS:,} records through a gateway; workers, the gateway and nodes of its Kafka cluster are killed",
+        about=f"{_RECORDS:,} records through 1 to 3 gateways; workers, gateways and nodes of the cluster are killed",
         seeds=range(50),
         run=_storm,
         timeout_seconds=1800.0,

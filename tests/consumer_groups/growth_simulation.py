@@ -55,6 +55,11 @@ class ShiftedLoop(asyncio.SelectorEventLoop):
 class TopicLog:
     """A topic: for each partition the keys of its records, with the number that each record has among all."""
 
+    is_sole_writer = True
+
+    async def learn_ends(self, topic_id: object, partitions: object) -> None:
+        pass
+
     def __init__(self, partitions: int) -> None:
         self.records: list[list[tuple[int, int]]] = [[] for _ in range(partitions)]
         self.starts = [0] * partitions

@@ -56,6 +56,11 @@ class MemoryStore:
 class OneTopic:
     """As much of a log engine as groups ask for."""
 
+    is_sole_writer = True
+
+    async def learn_ends(self, topic_id: object, partitions: object) -> None:
+        pass
+
     def topics(self) -> list[SimpleNamespace]:
         return [self.topic("t")]
 

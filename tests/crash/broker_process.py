@@ -62,6 +62,8 @@ class BrokerProcess:
         """The broker stops when this is closed."""
         self._output: Pipe | None = None
         self._lives = 0
+        self.is_ready = False
+        """Whether the broker of this life has said that it serves."""
 
     async def spawn(self) -> None:
         """Start a broker; it is not ready yet."""
@@ -69,6 +71,7 @@ class BrokerProcess:
         arguments += ["--data-dir", str(self.data_dir), "--listen", self.address]
         module = self._child_module if self._child_options else "logbroker"
         self._lives += 1
+        self.is_ready = False
         seed = str(self._seed * 100_003 + self._lives)
         given, self._input = processes.Pipe(duplex=False)
         self._output, taken = processes.Pipe(duplex=False)
@@ -102,6 +105,7 @@ class BrokerProcess:
             transport.close()
         if not line.decode().startswith(READY_PREFIX):
             raise BrokerFailedError(f"the broker did not start: {self.last_words()}")
+        self.is_ready = True
 
     async def kill(self) -> None:
         """SIGKILL. Raises BrokerFailedError where the broker had ended by itself."""

@@ -22,20 +22,19 @@ from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 
 DEADLINE_SECONDS: Final = 20.0
 
-_BY_NAME: Final = frozenset({"alter", "commit_offsets", "create", "create_topic", "delete", "group", "join"})
-"""The methods that name a group or a topic in their first argument."""
-
 
 class Elsewhere:
     """A part of a broker that refuses some names, because another gateway has them."""
 
-    def __init__(self, part: object, owners: Mapping[str, str]) -> None:
+    def __init__(self, part: object, owners: Mapping[str, str], method: str) -> None:
+        """`method` takes the name as its first argument."""
         self._part = part
         self._owners = owners
+        self._method = method
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._part, name)
-        if name not in _BY_NAME:
+        if name != self._method:
             return found
 
         def checked(first: str, *rest: Any, **fields: Any) -> Any:
@@ -65,9 +64,8 @@ async def gateway(directory: Path, **settings: Any) -> AsyncIterator[Gateway]:
     stopping = asyncio.Event()
     async with open_broker(config, asyncio.get_running_loop().create_future()) as broker:
         broker.gateways = lambda: found.others
-        broker.groups = cast("Any", Elsewhere(broker.groups, found.owners))
-        broker.queues = cast("Any", Elsewhere(broker.queues, found.owners))
-        broker.engine = cast("Any", Elsewhere(broker.engine, found.owners))
+        broker.homes = cast("Any", Elsewhere(broker.homes, found.owners, "of"))
+        broker.engine = cast("Any", Elsewhere(broker.engine, found.owners, "create_topic"))
         listener = GrpcListener(config, stopping)
         await listener.check()
         try:
@@ -75,8 +73,8 @@ async def gateway(directory: Path, **settings: Any) -> AsyncIterator[Gateway]:
             yield found
         finally:
             stopping.set()
-            broker.groups.freeze()
-            broker.queues.freeze()
+            for home in broker.homes.all():
+                home.freeze()
             await listener.stop(failed=False)
 
 

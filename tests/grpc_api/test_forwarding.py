@@ -72,6 +72,11 @@ class Setting:
         return pb.SettleRequest(group_id=self.group_id, settle=pb.Settle(acks=receipts(deliveries)), **fields)
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logbroker.grpc_api.forwarding.PATIENCE_SECONDS", 0.2)
+
+
 @pytest.fixture
 async def asked(tmp_path: Path) -> AsyncIterator[Gateway]:
     async with gateway(tmp_path / "asked") as found:
@@ -409,10 +414,10 @@ async def test_each_group_of_a_list_is_asked_for_at_its_owner(two: Setting) -> N
     ids = [own, two.group_id, "lost", "missing"]
     described = (await two.asking.call("DescribeQueues", pb.DescribeQueuesRequest(group_ids=ids))).queues
     assert [queue.group_id for queue in described] == [own, two.group_id, "", ""]
-    assert [queue.status.reason for queue in described] == ["", "", "BROKER_UNAVAILABLE", "UNKNOWN_GROUP"]
+    assert [queue.status.reason for queue in described] == ["", "", "STALE_OWNER", "UNKNOWN_GROUP"]
     assert "the gateway at 127.0.0.1:1" in described[2].status.message
     deleted = (await two.asking.call("DeleteQueues", pb.DeleteQueuesRequest(group_ids=ids))).results
-    assert [status.reason for status in deleted] == ["", "", "BROKER_UNAVAILABLE", "UNKNOWN_GROUP"]
+    assert [status.reason for status in deleted] == ["", "", "STALE_OWNER", "UNKNOWN_GROUP"]
     assert (await two.owner.call("DescribeQueues", two.described())).queues[0].status.reason == "UNKNOWN_GROUP"
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from logbroker.client import Admin, Producer
 from logbroker.client.transport.connection import Connection
 from logbroker.client.transport.status import error_of_item
-from logbroker.errors import BrokerUnavailableError
+from logbroker.errors import BrokerUnavailableError, InvalidPartitionsError
 from logbroker.v1 import queues_pb2 as pb
 from tests.anomalies import BrokenPromisesError
 from tests.crash.broker_process import BrokerProcess
@@ -45,15 +45,19 @@ def run(directory: Path, seed: int, weather: Weather) -> Counter[str]:
     return asyncio.run(QueueStorm(directory, seed, weather).run(limit_seconds))
 
 
+def broker_of(directory: Path, seed: int, weather: Weather) -> BrokerProcess:
+    return BrokerProcess(
+        directory,
+        seed=seed,
+        child_module="tests.queue_storm.queue_plants",
+        child_options=[weather.plant] if weather.plant else [],
+        settings=weather.settings,
+    )
+
+
 class QueueStorm(Storm[Weather]):
     def __init__(self, directory: Path, seed: int, weather: Weather) -> None:
-        broker = BrokerProcess(
-            directory,
-            seed=seed,
-            child_module="tests.queue_storm.queue_plants",
-            child_options=[weather.plant] if weather.plant else [],
-            settings=weather.settings,
-        )
+        broker = broker_of(directory, seed, weather)
         hold_seconds = weather.lease_seconds
         super().__init__(directory, seed, weather, broker, hold_seconds=hold_seconds, max_frozen=_MAX_FROZEN)
         self._healed = False
@@ -185,7 +189,8 @@ class QueueStorm(Storm[Weather]):
         while True:
             try:
                 return await self._grow_once(admin)
-            except BrokerUnavailableError:
+            except (BrokerUnavailableError, InvalidPartitionsError):
+                # The second: it has grown already, and the gateway that was asked had not heard of it yet.
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def _grow_once(self, admin: Admin) -> None:

@@ -30,6 +30,11 @@ class FakePartition:
 class FakeLog:
     """The part of `LogEngine` that reads. `engine` is it as one."""
 
+    is_sole_writer = True
+
+    async def learn_ends(self, topic_id: object, partitions: object) -> None:
+        pass
+
     def __init__(self, partitions: int = 1) -> None:
         self.partitions = [FakePartition() for _ in range(partitions)]
         self.generations = [LogGeneration(1, partitions, ())]

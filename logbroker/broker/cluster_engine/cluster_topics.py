@@ -10,21 +10,25 @@ no place in the order.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from logbroker.broker.catalog import Catalog, unknown_topic_id
-from logbroker.broker.cluster_engine.codes import MISSING, NONE, PASSING
+from logbroker.broker.cluster_engine.codes import INVALID_PARTITIONS, MISSING, NONE, PASSING
 from logbroker.broker.cluster_engine.link import ClusterLink, ClusterTopic, PassingError
+from logbroker.broker.cluster_engine.membership import Membership
 from logbroker.broker.cluster_engine.offsets import Offsets
 from logbroker.broker.cluster_engine.refusals import refusal
 from logbroker.broker.cluster_engine.remote_partition import RemotePartition
-from logbroker.broker.cluster_engine.state_store import Ownership
+from logbroker.broker.cluster_engine.state_partition import OPEN_SECONDS
+from logbroker.broker.cluster_engine.topic_requests import TopicRequests
+from logbroker.broker.cluster_engine.topic_rows import KNOWN_SECONDS, OWN_CONFIGS, TopicRow, TopicRows, row_of
 from logbroker.broker.topic_pins import TopicPins
 from logbroker.broker.topics import (
     check_growth,
@@ -37,12 +41,13 @@ from logbroker.broker.topics import (
 )
 from logbroker.clock import Clock
 from logbroker.config import TOPIC_CONFIGS, BrokerConfig, TopicConfig, topic_config
-from logbroker.engine import LogGeneration, StateEvent, StateStore, Topic, TopicPlan
+from logbroker.engine import LogGeneration, Topic, TopicPlan
 from logbroker.errors import (
     BrokerUnavailableError,
     InvalidConfigError,
     InvalidRequestError,
     LogbrokerError,
+    StaleOwnerError,
     TopicExistsError,
     UnknownPartitionError,
 )
@@ -75,24 +80,22 @@ CONFIG_TURNS: Final = 5
 """The configs are read with every so many refreshes."""
 CHANGE_SECONDS: Final = 30.0
 _TIMEOUT_MS: Final = 15_000
-_SCOPE: Final = "topics"
+_SOON_SECONDS: Final = 0.1
+_TOPIC_ID_BYTES: Final = 16
+_PLANNED: Final = b"new: "
+GONE_TURNS: Final = 3
+GONE_SECONDS: Final = 4.0
+"""A topic counts as deleted when so many refreshes in a row did not name it, for so long: a node may know less than
+others."""
+FOLLOW_SECONDS: Final = 15.0
+"""The time for which a gateway waits until it has taken in what another one has changed."""
 _TOPIC: Final = 2
 """Kafka's resource type of a topic."""
 _OF_TOPIC: Final = 1
 """Kafka's source of a config that the topic sets itself."""
 _SET: Final = 0
 _UNSET: Final = 1
-_OWN: Final = frozenset({"durability", "priority.bands", "priority.routing", "retention.hold.bytes"})
-"""Configs that the cluster does not know."""
 _HIDDEN_PREFIX: Final = "__"
-
-
-class _Row(msgspec.Struct):
-    """The facts of a topic that the cluster has no place for; in the scope "topics", under the topic's id."""
-
-    own_configs: dict[str, str]
-    generations: list[LogGeneration]
-    created_at_ms: int
 
 
 class ClusterTopics:
@@ -103,15 +106,25 @@ class ClusterTopics:
         config: BrokerConfig,
         clock: Clock,
         link: ClusterLink,
-        state: StateStore,
-        ownership: Ownership,
+        rows: TopicRows,
+        membership: Membership,
         catalog: Catalog,
     ) -> None:
         self._config = config
         self._clock = clock
         self._link = link
-        self._state = state
-        self._ownership = ownership
+        self._rows = rows
+        self._membership = membership
+        self._requests = TopicRequests()
+        self._news = asyncio.Event()
+        self._news.set()
+        """Set when another gateway has changed rows."""
+        self._opened: dict[TopicId, Topic] = {}
+        """Topics that have grown, and of which the groups here were not told yet."""
+        self._missed: dict[TopicId, tuple[int, float]] = {}
+        """How many refreshes in a row did not name a known topic, and when the first one did not."""
+        self._deleted: set[TopicId] = set()
+        """Topics that were deleted here. A node may still name them."""
         self._catalog = catalog
         self._defaults = config.parsed_topic_defaults()
         self._partitions: dict[TopicId, list[RemotePartition]] = {}
@@ -123,6 +136,8 @@ class ClusterTopics:
         """Called after each time that the topics and their leaders were read anew."""
         self._lock = asyncio.Lock()
         self._growing: set[TopicId] = set()
+        self._told_generations: dict[TopicId, int] = {}
+        """The generations that the rows of another gateway demand."""
         self._tasks: set[asyncio.Task[Topic | LogbrokerError]] = set()
 
     # --- queries -----------------------------------------------------------------------------------------------------
@@ -144,18 +159,31 @@ class ClusterTopics:
     def generation(self, topic_id: TopicId) -> int:
         """Return the generation that keyed appends must carry now. While the topic grows, this is already the next
         generation."""
-        generation = self._catalog.by_id(topic_id).generation
-        return generation + 1 if topic_id in self._growing else generation
+        return max(self._own_generation(topic_id), self._told_generations.get(topic_id, 0))
+
+    def _own_generation(self, topic_id: TopicId) -> int:
+        return self._catalog.by_id(topic_id).generation + (topic_id in self._growing)
 
     # --- what the cluster says ---------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Read the topics anew, on and on, and from time to time their configs."""
         for turn in itertools.count(1):
-            await asyncio.sleep(REFRESH_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REFRESH_SECONDS):
+                    await self._news.wait()
+            self._news.clear()
             try:
+                read_to = self._membership.offset
                 await self.refresh()
+                if self._knows_all():
+                    self._membership.taken_in = read_to
+                    self._membership.beat_soon()
+                else:
+                    self._news.set()
+                    await asyncio.sleep(_SOON_SECONDS)
                 self.on_refreshed()
+                await self._tell_opened()
                 if turn % CONFIG_TURNS == 0:
                     await self._read_configs()
             except (PassingError, LogbrokerError) as error:
@@ -169,24 +197,136 @@ class ClusterTopics:
         async with self._lock:
             await self._take_in()
 
+    def rows_changed(self, keys: Iterable[bytes]) -> None:
+        """Take in at once that another gateway has changed rows: what was routed by an earlier generation is appended
+        no more."""
+        rows = self._rows.followed()
+        for key in keys:
+            if (row := rows.get(key)) is None or not _is_id(key):
+                continue
+            told, topic_id = msgspec.msgpack.decode(row, type=TopicRow).generation, TopicId(key)
+            # A later one than this gateway has stored itself shows that it is the owner no more.
+            if self._rows.is_owner and self._catalog.has_id(topic_id) and told <= self._own_generation(topic_id):
+                self._told_generations.pop(topic_id, None)
+            else:
+                self._told_generations[topic_id] = told
+        self._news.set()
+
     async def _take_in(self) -> None:
         seen = {found.id: found for found in self._link.topics.values() if found.partitions and _is_served(found.name)}
-        for gone in [topic for topic in self._catalog.all() if topic.id not in seen]:
-            self._forget(gone.id)
-            await self._commit((gone.id, None))
-        new = [found for found in seen.values() if found.id not in self._partitions]
+        rows = self._rows.all()
+        for topic_id in [
+            *self._partitions,
+            *(TopicId(key) for key in rows if _is_id(key) and key not in self._partitions),
+        ]:
+            if await self._is_gone(topic_id, is_seen=topic_id in seen, has_row=topic_id in rows):
+                self._forget(topic_id)
+        new = [
+            found
+            for found in seen.values()
+            if found.id not in self._partitions
+            and found.id not in self._deleted
+            and (found.id in rows or self._rows.is_owner)
+        ]
         if new:
-            rows = await self._state.load(_SCOPE)
             configs = await self._configs(new)
             for found in new:
                 await self._add(found, configs.get(found.name, {}), rows)
         for found in seen.values():
-            known, count = self._catalog.by_id(found.id), len(found.partitions)
-            if count > known.partitions:
-                _log.warning(
-                    "topic %s was given %d partitions by somebody else; a new generation begins now", found.name, count
-                )
-                await self._grown(known, count)
+            if found.id not in self._partitions:
+                continue
+            row = msgspec.msgpack.decode(rows[found.id], type=TopicRow) if found.id in rows else None
+            if row is not None:
+                await self._follow(found, row)
+            if self._rows.is_owner:
+                await self._finish_growth(self._known(found.id), len(found.partitions), row)
+
+    def _knows_all(self) -> bool:
+        """Return whether the topics are known as the rows say."""
+        return all(
+            key in self._partitions
+            and self._known(TopicId(key)).generation >= self._told_generations.get(TopicId(key), 0)
+            for key in self._rows.all()
+            if _is_id(key)
+        )
+
+    def _known(self, topic_id: TopicId) -> Topic:
+        """Return a topic as its partitions are served here; the groups may not have been told yet."""
+        return self._opened.get(topic_id) or self._catalog.by_id(topic_id)
+
+    async def take_in_all(self) -> None:
+        """Return when all topics that have rows are served. Raises BrokerUnavailableError."""
+
+        async def attempt() -> None:
+            if missing := [key for key in self._rows.all() if _is_id(key) and key not in self._partitions]:
+                await self.refresh()
+                raise PassingError(f"{len(missing)} topics are not there yet")
+
+        await self._link.persist(attempt, seconds=OPEN_SECONDS)
+
+    async def _is_gone(self, topic_id: TopicId, *, is_seen: bool, has_row: bool) -> bool:
+        """Return whether a topic was deleted by others. The owner of the rows decides; then it removes the row."""
+        if not self._rows.is_owner:
+            return not has_row
+        if is_seen:
+            self._missed.pop(topic_id, None)
+            return False
+        turns, since = self._missed.get(topic_id, (0, monotonic()))
+        self._missed[topic_id] = turns + 1, since
+        if turns + 1 < GONE_TURNS or monotonic() - since < GONE_SECONDS:
+            return False
+        await self._rows.commit((topic_id, None))
+        return True
+
+    async def _finish_growth(self, known: Topic, count: int, row: TopicRow | None) -> None:
+        """Begin the generation of partitions that somebody else has added, or end a growth that another gateway has
+        begun and not finished."""
+        if count > known.partitions:
+            _log.warning(
+                "topic %s was given %d partitions by somebody else; a new generation begins now", known.name, count
+            )
+            await self._grown(known, count)
+        elif row is not None and row.is_growing:
+            await self._store(known)
+        self._told_generations.pop(known.id, None)
+
+    async def _follow(self, found: ClusterTopic, row: TopicRow) -> None:
+        """Take in what another gateway has stored about a topic."""
+        known, partitions = self._known(found.id), row.generations[-1].partitions
+        before = {name: text for name, text in known.overrides.items() if name in OWN_CONFIGS}
+        if (known.partitions, known.generations, before) == (partitions, tuple(row.generations), row.own_configs):
+            return
+        if partitions > len(found.partitions):
+            return  # The cluster has not told of the new partitions yet.
+        if partitions > len(self._partitions[known.id]):
+            await self._open(known, range(len(self._partitions[known.id]), partitions), waits=True)
+        configs = (await self._configs([found])).get(found.name, {})
+        topic = msgspec.structs.replace(
+            known,
+            partitions=partitions,
+            generations=tuple(row.generations),
+            overrides=_overrides(configs) | row.own_configs,
+            config=self._effective(found.name, configs, row.own_configs),
+        )
+        if partitions > known.partitions:
+            self._opened[topic.id] = topic
+        else:
+            self._tell(topic)
+
+    async def _tell_opened(self) -> None:
+        """Tell the groups here of topics that have grown, once all gateways serve the new partitions: members may read
+        them through any of these."""
+        if self._opened:
+            await self._membership.taken_in_by_all(self._membership.taken_in - 1, seconds=KNOWN_SECONDS)
+        while self._opened:
+            topic_id, topic = self._opened.popitem()
+            if topic_id in self._partitions:
+                self._tell(topic)
+
+    def _tell(self, topic: Topic) -> None:
+        self._catalog.put(topic)
+        for each in self._partitions[topic.id]:
+            each.notify_listeners()
 
     async def _read_configs(self) -> None:
         """Take in configs that were changed by other tools."""
@@ -199,7 +339,7 @@ class ClusterTopics:
                 known = self._catalog.by_id(found.id)
                 if found.name not in configs:
                     continue
-                own = {name: text for name, text in known.overrides.items() if name in _OWN}
+                own = {name: text for name, text in known.overrides.items() if name in OWN_CONFIGS}
                 topic = msgspec.structs.replace(
                     known,
                     config=self._effective(found.name, configs[found.name], own),
@@ -215,10 +355,12 @@ class ClusterTopics:
         count = len(found.partitions)
         row = rows.get(found.id) or rows.get(_planned(found.name))
         stored = (
-            _Row({}, [LogGeneration(1, count, ())], self._clock.wall_ms())
+            TopicRow({}, [LogGeneration(1, count, ())], self._clock.wall_ms())
             if row is None
-            else msgspec.msgpack.decode(row, type=_Row)
+            else msgspec.msgpack.decode(row, type=TopicRow)
         )
+        if stored.generations[-1].partitions > count:
+            return  # The cluster has not told of all partitions yet.
         topic = Topic(
             name=found.name,
             id=found.id,
@@ -237,7 +379,7 @@ class ClusterTopics:
         """Make partitions of a topic, with their offsets. One without a leader is offline; with `waits`, PassingError
         is raised instead."""
         opened = [
-            RemotePartition(self._link, self._ownership.check, topic.name, topic.id, number) for number in numbers
+            RemotePartition(self._link, self._membership.check, topic.name, topic.id, number) for number in numbers
         ]
         for each in opened:
             each.on_removed = self.offsets.removed
@@ -247,9 +389,13 @@ class ClusterTopics:
         self._partitions.setdefault(topic.id, []).extend(opened)
 
     def _forget(self, topic_id: TopicId) -> None:
-        for partition in self._partitions.pop(topic_id, ()):
+        if topic_id not in self._partitions:
+            return
+        for partition in self._partitions.pop(topic_id):
             partition.close()
         self.offsets.holders.pop(topic_id, None)
+        self._told_generations.pop(topic_id, None)
+        self._missed.pop(topic_id, None)
         self._catalog.remove(topic_id)
 
     def _effective(self, topic: str, configs: Mapping[str, tuple[str, bool]], own: Mapping[str, str]) -> TopicConfig:
@@ -264,7 +410,7 @@ class ClusterTopics:
 
     async def _configs(self, topics: Sequence[ClusterTopic]) -> dict[str, dict[str, tuple[str, bool]]]:
         """Return the configs by topic and name: the value, and whether the topic sets it itself."""
-        names = [name for name in TOPIC_CONFIGS if name not in _OWN]
+        names = [name for name in TOPIC_CONFIGS if name not in OWN_CONFIGS]
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsRequestResource(resource_type=_TOPIC, resource_name=topic.name, configuration_keys=names)
@@ -283,10 +429,7 @@ class ClusterTopics:
         }
 
     async def _store(self, topic: Topic) -> None:
-        await self._commit((topic.id, _row_of(topic)), (_planned(topic.name), None))
-
-    async def _commit(self, *rows: tuple[bytes, bytes | None]) -> None:
-        await self._state.commit(_SCOPE, [StateEvent(key, value) for key, value in rows])
+        await self._rows.commit((topic.id, row_of(topic)), (_planned(topic.name), None))
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -294,7 +437,37 @@ class ClusterTopics:
         self, name: str, partitions: int | None, overrides: Mapping[str, str], plan: TopicPlan | None
     ) -> Topic:
         """See `LogEngine.create_topic`."""
-        return await self._to_the_end(self._create(name, partitions, overrides, plan))
+
+        async def there(owner: str) -> Topic:
+            created = await self._requests.create(owner, name, partitions, overrides, validate_only=plan is not None)
+            return created if plan is not None else await self._heard_of(created)
+
+        return await self._through_owner(lambda: self._create(name, partitions, overrides, plan), there)
+
+    async def _through_owner(
+        self, here: Callable[[], Coroutine[Any, Any, Topic]], there: Callable[[str], Awaitable[Topic]]
+    ) -> Topic:
+        """Change topics here if this gateway has their rows, or let the gateway at HOST:PORT do it that has them."""
+
+        async def attempt() -> Topic:
+            if self._rows.is_owner:
+                try:
+                    topic = await self._to_the_end(here())
+                except StaleOwnerError as error:
+                    raise BrokerUnavailableError(
+                        f"{error.message}; nobody knows whether the topic was changed: describe it, then try again"
+                    ) from None
+                await self._rows.known_to_all()
+                return topic
+            owner = self._rows.owner_address()
+            try:
+                if owner:
+                    return await there(owner)
+            except StaleOwnerError:
+                pass
+            raise PassingError("no gateway changes topics just now")
+
+        return await self._link.persist(attempt, seconds=CHANGE_SECONDS)
 
     async def _create(
         self, name: str, partitions: int | None, overrides: Mapping[str, str], plan: TopicPlan | None
@@ -313,13 +486,13 @@ class ClusterTopics:
             return draft
         # The id is not known before the creation. If this gateway dies, the next one finds the topic without a row
         # under its id, and takes this one.
-        await self._commit((_planned(name), _row_of(draft)))
+        await self._rows.commit((_planned(name), row_of(draft)))
         try:
             topic_id = await self._link.persist(lambda: self._ask_to_create(draft), seconds=CHANGE_SECONDS)
         except BrokerUnavailableError:
             raise  # Perhaps the topic was created.
         except LogbrokerError:
-            await self._commit((_planned(name), None))
+            await self._rows.commit((_planned(name), None))
             raise
         topic = msgspec.structs.replace(draft, id=topic_id)
         await self._store(topic)
@@ -342,7 +515,7 @@ class ClusterTopics:
         return TopicId(found.topic_id)
 
     def _for_cluster(self, overrides: Mapping[str, str]) -> dict[str, str]:
-        return self._link.safety_configs() | {name: text for name, text in overrides.items() if name not in _OWN}
+        return self._link.safety_configs() | {name: text for name, text in overrides.items() if name not in OWN_CONFIGS}
 
     async def _appeared(self, topic: Topic) -> Topic:
         """Begin to serve a new topic, as soon as its partitions have leaders."""
@@ -356,7 +529,14 @@ class ClusterTopics:
 
     async def delete(self, topic_id: TopicId) -> Topic:
         """See `LogEngine.delete_topic`."""
-        return await self._to_the_end(self._delete(topic_id))
+
+        async def there(owner: str) -> Topic:
+            topic = self._catalog.by_id(topic_id)
+            await self._requests.delete(owner, topic_id)
+            await self._wait_for(lambda: topic_id not in self._partitions)
+            return topic
+
+        return await self._through_owner(lambda: self._delete(topic_id), there)
 
     async def _delete(self, topic_id: TopicId) -> Topic:
         topic = self._catalog.by_id(topic_id)
@@ -370,8 +550,9 @@ class ClusterTopics:
             _check(found.error_code, found.error_message, f"the deletion of topic {topic.name}")
 
         await self._link.persist(attempt, seconds=CHANGE_SECONDS)
+        self._deleted.add(topic_id)
         self._forget(topic_id)
-        await self._commit((topic_id, None))
+        await self._rows.commit((topic_id, None))
         return topic
 
     async def alter(
@@ -383,7 +564,18 @@ class ClusterTopics:
         plan: TopicPlan | None,
     ) -> Topic:
         """See `LogEngine.alter_topic`."""
-        return await self._to_the_end(self._alter(topic_id, partitions, set_configs, unset_configs, plan))
+
+        async def there(owner: str) -> Topic:
+            if partitions is not None:
+                self._ask_for_growth(self._catalog.by_id(topic_id))
+            altered = await self._requests.alter(
+                owner, topic_id, partitions, set_configs, unset_configs, validate_only=plan is not None
+            )
+            return altered if plan is not None else await self._heard_of(altered)
+
+        return await self._through_owner(
+            lambda: self._alter(topic_id, partitions, set_configs, unset_configs, plan), there
+        )
 
     async def _alter(
         self,
@@ -424,9 +616,9 @@ class ClusterTopics:
 
     async def _ask_to_alter(self, topic: Topic, set_configs: Mapping[str, str], unset_configs: Sequence[str]) -> None:
         changes: list[tuple[str, int, str | None]] = [
-            (name, _SET, topic.overrides[name]) for name in set_configs if name not in _OWN
+            (name, _SET, topic.overrides[name]) for name in set_configs if name not in OWN_CONFIGS
         ]
-        changes += [(name, _UNSET, None) for name in unset_configs if name not in _OWN]
+        changes += [(name, _UNSET, None) for name in unset_configs if name not in OWN_CONFIGS]
         if not changes:
             return
         request = IncrementalAlterConfigsRequest(
@@ -453,16 +645,46 @@ class ClusterTopics:
             )
             answer = await self._link.ask(self._link.controller, CREATE_PARTITIONS, request)
             [found] = answer.results
+            if found.error_code == INVALID_PARTITIONS and await self._has_grown(topic, partitions):
+                return  # A gateway that died has begun this growth.
             _check(found.error_code, found.error_message, f"the growth of topic {topic.name}")
 
         await self._link.persist(attempt, seconds=CHANGE_SECONDS)
         return await self._grown(topic, partitions)
 
+    async def _has_grown(self, topic: Topic, partitions: int) -> bool:
+        await self._link.refresh()
+        found = self._link.topics.get(topic.name)
+        return found is not None and found.id == topic.id and len(found.partitions) == partitions
+
+    async def _heard_of(self, changed: Topic) -> Topic:
+        """Wait until this gateway has taken in a topic that another one has created or changed, and return it."""
+
+        def is_here() -> bool:
+            known = self._catalog.has_id(changed.id)
+            return known and self._catalog.by_id(changed.id).generation >= changed.generation
+
+        await self._wait_for(is_here)
+        await self._read_configs()
+        return self._catalog.by_id(changed.id)
+
+    async def _wait_for(self, is_done: Callable[[], bool]) -> None:
+        async def attempt() -> None:
+            self._news.set()
+            if not is_done():
+                raise PassingError("this gateway has not heard of the change of a topic by another one yet")
+
+        await self._link.persist(attempt, seconds=FOLLOW_SECONDS)
+
     async def _grown(self, topic: Topic, partitions: int) -> Topic:
         """Begin the next generation of a topic whose partitions the cluster has made."""
-        await asyncio.sleep(max(0.0, self._ownership.alone_from - monotonic()))
         self._growing.add(topic.id)
         try:
+            # From here on, a gateway that reads this row appends no keyed records of the old generation any more; one
+            # that does not read it loses its lease.
+            await self._rows.commit((topic.id, row_of(topic, is_growing=True)))
+            now = monotonic()
+            await asyncio.sleep(self._membership.gateways.appends_until(now) - now)
             # Keyed appends of the old generation are refused from here on: all its keyed records are below the ends
             # that are read once those on their way are answered.
             await asyncio.gather(*(each.settle() for each in self._partitions[topic.id]))
@@ -473,6 +695,8 @@ class ClusterTopics:
             await self._link.persist(
                 lambda: self._open(topic, range(known, partitions), waits=True), seconds=CHANGE_SECONDS
             )
+            # Members that are given new partitions may read them through any gateway.
+            await self._rows.known_to_all()
             self._catalog.put(topic)
         finally:
             self._growing.discard(topic.id)
@@ -521,14 +745,14 @@ def _overrides(configs: Mapping[str, tuple[str, bool]]) -> dict[str, str]:
     return {name: text for name, (text, is_own) in configs.items() if is_own}
 
 
+def _is_id(key: bytes) -> bool:
+    """Return whether the key of a row is the id of a topic."""
+    return len(key) == _TOPIC_ID_BYTES and not key.startswith(_PLANNED)
+
+
 def _planned(name: str) -> bytes:
     """Return the key of the row of a topic that is to be created. The longest name makes 254 bytes of it."""
-    return b"new: " + name.encode()
-
-
-def _row_of(topic: Topic) -> bytes:
-    own = {name: text for name, text in topic.overrides.items() if name in _OWN}
-    return msgspec.msgpack.encode(_Row(own, list(topic.generations), topic.created_at_ms))
+    return _PLANNED + name.encode()
 
 
 def _is_served(name: str) -> bool:

@@ -16,6 +16,7 @@ CONCURRENT_TRANSACTIONS: Final = 51
 PRODUCER_FENCED: Final = 90
 UNKNOWN_TOPIC_ID: Final = 100
 
+INVALID_PARTITIONS: Final = 37
 MISSING: Final = frozenset({UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID})
 """Errors that a node also gives for a topic so new that it has not heard of it."""
 PASSING: Final = MISSING | frozenset(

@@ -8,7 +8,9 @@ sweep over all partitions.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from logbroker.broker.catalog import Catalog
@@ -47,6 +49,7 @@ from logbroker.record.header import check_new_batch
 from logbroker.types import Durability, TimestampType, TopicId
 
 INIT_SECONDS: Final = 15.0
+LEARN_SECONDS: Final = 5.0
 
 
 class ClusterEngine:
@@ -117,6 +120,15 @@ class ClusterEngine:
     def unpin(self, topic_id: TopicId) -> None:
         self._topics.pins.unpin(topic_id)
 
+    is_sole_writer = False
+
+    async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> None:
+        found = []
+        for number in partitions:
+            with contextlib.suppress(LogbrokerError):
+                found.append(self._topics.partition(topic_id, number))
+        await self._offsets.learn(found, seconds=LEARN_SECONDS)
+
     def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
         return self._topics.partition(topic_id, partition).facts()
 
@@ -185,11 +197,9 @@ class ClusterEngine:
         config = self._catalog.by_id(item.topic_id).config
         header = check_new_batch(item.batch)
         latest_ms = now_ms + config.message_timestamp_after_max_ms
-        if item.generation and (stale := self._stale(item)):
-            if item.fence is not None:
-                is_old = item.generation < self._topics.generation(item.topic_id)
-                item.fence.refused(item.topic_id, item.generation if is_old else 0)
-            raise stale
+        if item.generation:
+            self._check_generation(item)
+            self._check_fence(item)
         if len(item.batch) > config.max_message_bytes:
             raise RecordTooLargeError(
                 f"the {'record makes a' if header.record_count == 1 else 'records make a'} batch of"
@@ -200,21 +210,29 @@ class ClusterEngine:
                 f"a record is stamped {header.max_timestamp_ms - now_ms} ms ahead of the gateway; the topic takes"
                 f" {config.message_timestamp_after_max_ms} (message.timestamp.after.max.ms)"
             ).with_bound(latest_ms)
-        return partition.append(item.batch, header)
+        return partition.append(item.batch, header, partial(self._check_generation, item) if item.generation else None)
 
-    def _stale(self, item: Append) -> StaleGenerationError | None:
+    def _check_generation(self, item: Append) -> None:
+        """Raise StaleGenerationError if a batch was routed by another generation than the topic's."""
         current = self._topics.generation(item.topic_id)
-        if item.generation != current:
-            return StaleGenerationError(
-                f"records were routed by generation {item.generation} of the topic, which is at {current};"
-                " describe the topic and route them again"
-            )
+        if item.generation == current:
+            return
+        if item.fence is not None:
+            item.fence.refused(item.topic_id, item.generation if item.generation < current else 0)
+        raise StaleGenerationError(
+            f"records were routed by generation {item.generation} of the topic, which is at {current};"
+            " describe the topic and route them again"
+        )
+
+    def _check_fence(self, item: Append) -> None:
+        """Raise StaleGenerationError if an earlier batch of the same origin was refused, and this one came without
+        knowing that."""
         if item.fence is not None and not item.fence.lets_through(item.topic_id, item.known_generation):
-            return StaleGenerationError(
+            item.fence.refused(item.topic_id, 0)
+            raise StaleGenerationError(
                 "earlier records of the same stream or request were refused, because they were routed by an old "
                 "generation of the topic; describe the topic, send the earlier records again, then these"
             )
-        return None
 
     async def init_producer_id(self, producer_id: int = -1, producer_epoch: int = -1) -> tuple[int, int]:
         async def attempt() -> tuple[int, int]:

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from logbroker.broker.catalog import Catalog
 from logbroker.broker.cluster_engine.cluster_topics import ClusterTopics
 from logbroker.broker.cluster_engine.engine import ClusterEngine
+from logbroker.broker.cluster_engine.gateways import Gateways
+from logbroker.broker.cluster_engine.homes import ClusterHomes
 from logbroker.broker.cluster_engine.link import ClusterLink
+from logbroker.broker.cluster_engine.membership import Membership
 from logbroker.broker.cluster_engine.state_partition import OPEN_SECONDS
-from logbroker.broker.cluster_engine.state_store import ClusterStateStore
+from logbroker.broker.cluster_engine.state_store import STATE_TOPIC, open_state_topic
+from logbroker.broker.cluster_engine.topic_rows import TopicRows
+from logbroker.broker.homes import Home
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
+from logbroker.engine import LogEngine, StateStore
+
+OpenHome = Callable[[LogEngine, StateStore, Callable[[str], bool]], AbstractAsyncContextManager[Home]]
+"""Opens a home, given the engine, the home's store, and what tells whether a group id belongs there."""
 
 
 @asynccontextmanager
 async def open_cluster_engine(
-    config: BrokerConfig, clock: Clock, on_failure: Callable[[Exception], None]
-) -> AsyncIterator[tuple[ClusterEngine, ClusterStateStore]]:
-    """Connect to the cluster, take over the state, and yield the engine and the state store.
+    config: BrokerConfig, clock: Clock, open_home: OpenHome
+) -> AsyncIterator[tuple[ClusterEngine, ClusterHomes]]:
+    """Connect to the cluster, and yield the engine and the homes, which `ClusterHomes.join` takes over.
 
-    `on_failure` is called when the state is another gateway's, or cannot be written any more: nothing more is
-    acknowledged then, and the caller must end the process. Raises BrokerUnavailableError, StaleOwnerError or
-    CorruptLogError.
+    Raises BrokerUnavailableError or CorruptLogError.
     """
     # It logs each failed attempt to connect; the gateway says itself what it cannot do.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
@@ -33,19 +41,28 @@ async def open_cluster_engine(
         link = ClusterLink(config.cluster)
         stack.push_async_callback(link.close)
         await link.open()
-        state = ClusterStateStore(link, config.listen, on_failure)
-        await state.open()
-        stack.push_async_callback(state.close)
-        confirming = asyncio.create_task(state.run())
-        stack.callback(confirming.cancel)
-        catalog = Catalog()
-        topics = ClusterTopics(config, clock, link, state, state.ownership, catalog)
+        gateways = Gateways(uuid.uuid4().hex, await open_state_topic(link))
+        membership = Membership(link, STATE_TOPIC, gateways, lambda: homes.numbers())
+        stack.push_async_callback(membership.close)
+        await membership.open()
+        catalog, rows = Catalog(), TopicRows(membership)
+        topics = ClusterTopics(config, clock, link, rows, membership, catalog)
+        membership.on_rows = topics.rows_changed
         await link.persist(topics.refresh, seconds=OPEN_SECONDS)
         engine = ClusterEngine(config, clock, link, catalog, topics)
+        homes = ClusterHomes(
+            link,
+            membership,
+            rows,
+            topics,
+            lambda number, store: open_home(engine, store, lambda group_id: homes.number_of(group_id) == number),
+            config.advertise,
+        )
         tasks = [asyncio.create_task(topics.run()), asyncio.create_task(topics.offsets.run())]
         try:
-            yield engine, state
+            yield engine, homes
         finally:
+            await homes.close()
             await topics.close()
             for task in tasks:
                 task.cancel()

@@ -8,15 +8,17 @@ one after the other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
+from enum import IntEnum
 from io import BytesIO
 from time import monotonic
 from typing import Any, Final, TypeVar
 
 import msgspec
-from aiokafka.client import AIOKafkaClient, ConnectionGroup
-from aiokafka.errors import KafkaError, UnrecognizedBrokerVersion
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError, NodeNotReadyError, UnrecognizedBrokerVersion
 
 from logbroker.broker.cluster_engine.codes import NONE, PASSING
 from logbroker.errors import BrokerUnavailableError, UnsupportedFeatureError
@@ -62,6 +64,18 @@ class PassingError(Exception):
     """An answer or a failure after which the same request may succeed a little later."""
 
 
+class Line(IntEnum):
+    """The connections to one node. A node answers the requests of one connection in their order, so what must not wait
+    for others has a connection of its own."""
+
+    REQUESTS = 0
+    FOLLOWING = 1
+    """Fetches that wait at the node for new records."""
+    SHARED = 2
+    """The fetch that waits at the node for what gateways share."""
+    HEARTBEATS = 3
+
+
 class _Header:
     """The header of a request, in the shape that aiokafka takes."""
 
@@ -82,6 +96,8 @@ class _Request:
         self._version = -1
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> _Request:
+        if not versions:
+            raise NodeNotReadyError("it does not say yet what it knows")  # It has just been started.
         least, most = versions.get(self._api.key, (0, -1))
         version = min(most, self._last_version)
         if version < max(least, self._api.first_version):
@@ -148,33 +164,33 @@ class ClusterLink:
                 " its nodes run"
             ) from None
         self._client = client
-        await self.refresh()
+        await self.persist(self.refresh, seconds=REQUEST_SECONDS)
 
     async def close(self) -> None:
         if self._refreshing is not None:
             self._refreshing.cancel()
         if self._client is not None:
-            await self._client.close()
+            with contextlib.suppress(RuntimeError):  # A connection was closed already.
+                await self._client.close()
 
     async def ask(
-        self, node: int, api: Api, message: Any, *, is_long: bool = False, last_version: int | None = None
+        self, node: int, api: Api, message: Any, *, line: Line = Line.REQUESTS, last_version: int | None = None
     ) -> Any:
         """Send a request to a node, and return its answer, both of the latest version that both sides know, up to
-        `last_version`. A request that `is_long` may wait at the node.
+        `last_version`.
 
-        Requests to one node arrive in the order in which the calls of this coroutine run their first step, as long as
-        the connection lasts. Raises PassingError if the node cannot be reached or does not answer,
-        UnsupportedFeatureError if it is too old.
+        Requests of one line to one node arrive in the order in which the calls of this coroutine run their first step,
+        and are answered in this order, as long as the connection lasts. Raises PassingError if the node cannot be
+        reached or does not answer, UnsupportedFeatureError if it is too old.
         """
         client = self._client
         assert client is not None
-        group = ConnectionGroup.COORDINATION if is_long else ConnectionGroup.DEFAULT
         try:
             request = _Request(api, message, api.last_stable_version if last_version is None else last_version)
-            return await client.send(node, request, group=group)
+            return await client.send(node, request, group=line)
         except UnrecognizedBrokerVersion as error:
             raise UnsupportedFeatureError(f"the cluster does not know a request that is needed: {error}") from None
-        except (KafkaError, OSError) as error:
+        except (KafkaError, OSError, RuntimeError) as error:  # uvloop raises RuntimeError for a closed connection.
             raise PassingError(f"node {node}: {type(error).__name__} {error}") from None
 
     async def ask_any(self, api: Api, message: Any, *, last_version: int | None = None) -> Any:
@@ -205,7 +221,7 @@ class ClusterLink:
         if not {broker.node_id for broker in answer.brokers} <= {
             broker.nodeId for broker in self._client.cluster.brokers()
         }:
-            await self._client.force_metadata_update()
+            await self._learn_nodes(self._client)
         self.controller = answer.controller_id
         self.nodes = tuple(broker.node_id for broker in answer.brokers)
         with_replicas = (node for topic in answer.topics for part in topic.partitions for node in part.replica_nodes)
@@ -222,6 +238,14 @@ class ClusterLink:
             for topic in answer.topics
             if topic.error_code == NONE
         }
+
+    async def _learn_nodes(self, client: AIOKafkaClient) -> None:
+        """Let the client learn where new nodes are."""
+        try:
+            async with asyncio.timeout(_ANY_SECONDS):
+                await client.force_metadata_update()
+        except (KafkaError, OSError, RuntimeError, TimeoutError) as error:
+            raise PassingError(f"the nodes of the cluster are not known: {error!r}") from None
 
     def replication_factor(self) -> int:
         """Return the number of replicas of a new topic: three, or one for each node of a smaller cluster, whether the

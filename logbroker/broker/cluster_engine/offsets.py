@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Final
 
 from logbroker.broker.cluster_engine.codes import NONE, PASSING
@@ -33,6 +35,7 @@ LATEST: Final = -1
 LATEST_TIME: Final = -3
 """Kafka's special times: the log start, the last stable offset, and the record with the largest timestamp."""
 SWEEP_SECONDS: Final = 1.0
+LEARN_PAUSE_SECONDS: Final = 0.1
 LOOK_UP_SECONDS: Final = 15.0
 _UNCOMMITTED: Final = 0
 _COMMITTED: Final = 1
@@ -49,6 +52,7 @@ class Offsets:
         self._link = link
         self._partitions = partitions
         self.holders: dict[TopicId, set[Holder]] = {}
+        self._learning = asyncio.Lock()
 
     def removed(self, key: PartitionKey) -> None:
         """Tell the holders of a topic that records of a partition were removed."""
@@ -66,7 +70,7 @@ class Offsets:
 
     async def sweep(self, partitions: Iterable[RemotePartition]) -> None:
         """Read where the partitions begin and end. Those without a leader stay as they are."""
-        wanted = list(partitions)
+        wanted, begun_at = list(partitions), monotonic()
         # The start comes last, so it may be beyond an end, but no end is taken for later than it is.
         stable = await list_offsets(self._link, dict.fromkeys(wanted, LATEST))
         ends = await list_offsets(self._link, dict.fromkeys(wanted, LATEST), isolation_level=_UNCOMMITTED)
@@ -80,6 +84,24 @@ class Offsets:
             if partition.has_open_transaction and stable_offset == end:
                 partition.has_open_transaction = False
             partition.heard(start, stable_offset)
+            partition.fresh_at = begun_at
+
+    async def learn(self, partitions: Sequence[RemotePartition], *, seconds: float) -> None:
+        """Return when the offsets of these partitions are as new as this call, or after so many seconds, for partitions
+        without a leader. Callers at the same time share the requests."""
+        since = monotonic()
+        while True:
+            async with self._learning:
+                wanted = [each for each in partitions if each.fresh_at < since and not each.closed]
+                if not wanted:
+                    return
+                with contextlib.suppress(PassingError):
+                    await self.sweep(wanted)
+            if all(each.fresh_at >= since for each in wanted) or monotonic() - since > seconds:
+                return
+            await asyncio.sleep(LEARN_PAUSE_SECONDS)
+            with contextlib.suppress(PassingError):
+                await self._link.refresh()
 
     async def find(self, partition: RemotePartition, timestamp_ms: int) -> FoundOffset:
         """Find the first record at or after a time, or at a special time."""

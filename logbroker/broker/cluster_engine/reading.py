@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from logbroker.broker.cluster_engine.codes import NONE, OFFSET_OUT_OF_RANGE, PASSING
-from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
+from logbroker.broker.cluster_engine.link import ClusterLink, Line, PassingError
 from logbroker.broker.cluster_engine.refusals import refusal
 from logbroker.broker.cluster_engine.remote_partition import RemotePartition
 from logbroker.broker.cluster_engine.requests import whole_batches
@@ -190,7 +190,7 @@ async def fetch(
             for name, partitions in by_topic.items()
         ],
     )
-    answer = await link.ask(node, FETCH, request, is_long=max_wait_ms > 0)
+    answer = await link.ask(node, FETCH, request, line=Line.FOLLOWING if max_wait_ms else Line.REQUESTS)
     known = {(each.topic, each.key.partition): each for each in wishes}
     known_by_id = {(each.key.topic_id, each.key.partition): each for each in wishes}
     found: dict[RemotePartition, FetchResponsePartitionData] = {}

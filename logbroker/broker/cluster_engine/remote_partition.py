@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -36,15 +37,19 @@ class _Pending(msgspec.Struct, gc=False, eq=False):
     batch: Buffer
     header: BatchHeader
     done: asyncio.Future[Appended]
+    check: Callable[[], None] | None
+    """Raises an error if the batch may not be appended any more."""
+    is_sent: bool = False
+    """Whether it may have arrived."""
 
 
 class RemotePartition:
     """One partition. Its offsets are as of the last answer that named them."""
 
     def __init__(
-        self, link: ClusterLink, check_owner: Callable[[], None], topic: str, topic_id: TopicId, number: int
+        self, link: ClusterLink, check_lease: Callable[[], None], topic: str, topic_id: TopicId, number: int
     ) -> None:
-        """`check_owner` raises an error if this gateway may not append now (`Ownership.check`)."""
+        """`check_lease` raises PassingError if this gateway may not append now (`Membership.check`)."""
         self.key = PartitionKey(topic_id, number)
         self.name = f"{topic}-{number}"
         self.listeners: set[PartitionWatcher] = set()
@@ -52,6 +57,8 @@ class RemotePartition:
         self.high_watermark = 0
         self.is_known = False
         """Whether a leader has named the offsets since the gateway was started."""
+        self.fresh_at = -math.inf
+        """When the question was asked whose answer named the offsets last (monotonic seconds)."""
         self.has_open_transaction = False
         """Whether a transaction of a Kafka client was open when a leader last said: records behind its first one cannot
         be read yet."""
@@ -61,7 +68,7 @@ class RemotePartition:
         self.batch_bytes = 0
         """Size of the largest batch that did not fit into a read so far."""
         self._link = link
-        self._check_owner = check_owner
+        self._check_lease = check_lease
         self.topic = topic
         self._waiting: deque[_Pending] = deque()
         self._sending: asyncio.Task[None] | None = None
@@ -123,9 +130,12 @@ class RemotePartition:
 
     # --- appends -----------------------------------------------------------------------------------------------------
 
-    def append(self, batch: Buffer, header: BatchHeader) -> asyncio.Future[Appended]:
-        """Send a batch after all earlier ones. The result is set when all replicas in sync have it."""
-        pending = _Pending(batch, header, asyncio.get_running_loop().create_future())
+    def append(
+        self, batch: Buffer, header: BatchHeader, check: Callable[[], None] | None = None
+    ) -> asyncio.Future[Appended]:
+        """Send a batch after all earlier ones. The result is set when all replicas in sync have it. `check` is called
+        before the batch is sent, and raises an error if it may not be appended any more."""
+        pending = _Pending(batch, header, asyncio.get_running_loop().create_future(), check)
         self._waiting.append(pending)
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send())
@@ -155,7 +165,17 @@ class RemotePartition:
     async def _attempt(self, pending: _Pending) -> Appended:
         if self.closed:
             raise refusal(UNKNOWN_TOPIC_OR_PARTITION, f"an append to {self.name}", "the topic is deleted")
-        self._check_owner()
+        self._check_lease()
+        if pending.check is not None:
+            try:
+                pending.check()
+            except LogbrokerError as error:
+                if not pending.is_sent:
+                    raise
+                raise BrokerUnavailableError(
+                    f"nobody knows whether a batch was appended to {self.name}: {error}"
+                ) from None
+        pending.is_sent = True
         found = await requests.append(self._link, self.topic, self.key.partition, pending.batch)
         if found.error_code in PASSING:
             raise PassingError(f"an append to {self.name} was answered with error {found.error_code}")

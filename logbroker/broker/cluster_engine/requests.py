@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from logbroker.broker.cluster_engine.codes import DUPLICATE_SEQUENCE_NUMBER, NONE
-from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
+from logbroker.broker.cluster_engine.link import ClusterLink, Line, PassingError
 from logbroker.engine import Buffer
 from logbroker.kafka_wire.apis import FETCH, PRODUCE
 from logbroker.kafka_wire.messages.fetch import (
@@ -27,7 +27,9 @@ _APPEND_TIMEOUT_MS: Final = 10_000
 """The time that a leader waits for the other replicas."""
 
 
-async def append(link: ClusterLink, topic: str, partition: int, batch: Buffer) -> ProduceResponsePartitionProduce:
+async def append(
+    link: ClusterLink, topic: str, partition: int, batch: Buffer, line: Line = Line.REQUESTS
+) -> ProduceResponsePartitionProduce:
     """Append one batch with acks=all, and return the leader's answer. A repeat of a batch that is there already is
     answered like the first. Raises PassingError."""
     leader = link.leader(topic, partition)
@@ -42,7 +44,7 @@ async def append(link: ClusterLink, topic: str, partition: int, batch: Buffer) -
             )
         ],
     )
-    answer = await link.ask(leader.leader, PRODUCE, request)
+    answer = await link.ask(leader.leader, PRODUCE, request, line=line)
     found: ProduceResponsePartitionProduce = _only(answer.responses, "partition_responses")
     if found.error_code == DUPLICATE_SEQUENCE_NUMBER:
         found.error_code = NONE
@@ -50,12 +52,20 @@ async def append(link: ClusterLink, topic: str, partition: int, batch: Buffer) -
 
 
 async def read(
-    link: ClusterLink, topic: str, partition: int, offset: int, max_bytes: int
+    link: ClusterLink,
+    topic: str,
+    partition: int,
+    offset: int,
+    max_bytes: int,
+    *,
+    max_wait_ms: int = 0,
+    line: Line = Line.REQUESTS,
 ) -> FetchResponsePartitionData:
-    """Read batches from an offset on, as they are stored, aborted transactions and control batches included. Raises
-    PassingError."""
+    """Read batches from an offset on, as they are stored, aborted transactions and control batches included. At the
+    end, the leader waits for more for `max_wait_ms`. Raises PassingError."""
     leader = link.leader(topic, partition)
     request = FetchRequest(
+        max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=max_bytes,
         topics=[
@@ -68,7 +78,7 @@ async def read(
             )
         ],
     )
-    answer = await link.ask(leader.leader, FETCH, request)
+    answer = await link.ask(leader.leader, FETCH, request, line=line)
     found: FetchResponsePartitionData = _only(answer.responses, "partitions")
     return found
 

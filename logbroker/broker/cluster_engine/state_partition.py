@@ -82,6 +82,8 @@ class StatePartition:
         self._on_lost = on_lost
         self._check_owner = check_owner
         self._transactional_id = f"{topic}-{number}"
+        self.last_offset = -1
+        """The offset at which the last commit begins."""
         self._producer_id = self._epoch = -1
         self._sequence = 0
         self._renew_at = math.inf
@@ -213,6 +215,7 @@ class StatePartition:
             return int(answer.base_offset)
 
         offset = await self._link.persist(attempt, seconds=COMMIT_SECONDS)
+        self.last_offset = offset
         self._sequence = (self._sequence + len(records)) & _MAX_SEQUENCE
         return offset
 

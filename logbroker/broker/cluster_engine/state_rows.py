@@ -23,8 +23,10 @@ MAX_SCOPE_BYTES: Final = 255
 MAX_KEY_BYTES: Final = 255
 CLAIM_KEY: Final = b"\x00claim"
 CONFIRM_KEY: Final = b"\x00confirm"
-"""The key under which an owner writes again and again, to hear whether it still is the owner. No row has these keys: a
-scope has a name."""
+"""The key under which an owner writes to hear whether it still is the owner."""
+HEARTBEAT_KEY: Final = b"\x00gateway "
+"""The beginning of the keys of heartbeats; the id of the gateway follows. No row has any of these keys: a scope has a
+name."""
 
 
 def scope_prefix(scope: str) -> bytes:
@@ -47,7 +49,11 @@ def records_of(scope: str, events: Sequence[StateEvent]) -> list[NewRecord]:
 class StateRows:
     """The rows of one partition of the state topic, as the batches so far say."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: str = "") -> None:
+        """If `only` is given, the rows of all other scopes are left out."""
+        self._only = scope_prefix(only) if only else b""
+        self.changed: set[bytes] = set()
+        """With `only`: the keys of rows that have changed. The caller empties it."""
         self._scopes: dict[bytes, dict[bytes, bytes]] = {}
         """Rows by the prefix of their scope, then by their key."""
         self._claimant: tuple[int, int] | None = None
@@ -63,7 +69,7 @@ class StateRows:
 
     def replay(self, header: BatchHeader, batch: bytes) -> None:
         """Take in the next batch of the log. Raises CorruptLogError."""
-        if header.is_control:
+        if header.is_control or header.producer_id < 0:  # Heartbeats have no producer id.
             return
         records = list(decode_batch(batch))
         writer = header.producer_id, header.producer_epoch
@@ -89,6 +95,10 @@ class StateRows:
         """Set a row, or remove it if `value` is None."""
         length = 1 + record_key[0]
         prefix, key = record_key[:length], record_key[length:]
+        if self._only:
+            if prefix != self._only:
+                return
+            self.changed.add(key)
         if value is not None:
             self._scopes.setdefault(prefix, {})[key] = value
         elif (rows := self._scopes.get(prefix)) is not None:

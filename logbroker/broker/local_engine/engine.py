@@ -137,6 +137,11 @@ class LocalEngine:
     def unpin(self, topic_id: TopicId) -> None:
         self._changes.pins.unpin(topic_id)
 
+    is_sole_writer = True
+
+    async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> None:
+        """The facts are always up to date."""
+
     def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
         log = self._partitions.get(topic_id, partition).log
         return PartitionFacts(

@@ -83,6 +83,7 @@ class GroupsService:
 
     @answers
     async def list_groups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
+        await self._homes.settled()
         ids = sorted(each for home in self._homes.all() for each in (*home.groups.ids(), *home.queues.ids()))
         groups, next_page_token = await page_of(
             request, ids, self._listed, self._max_response_bytes, self._listing_steps

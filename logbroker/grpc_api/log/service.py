@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterable
 
 from logbroker.broker.broker import Broker
 from logbroker.broker.read_budget import ReadBudget
@@ -73,6 +75,8 @@ class LogService:
         check_isolation(request.isolation)
         pace, statuses = Pace(), Statuses()
         response = ListOffsetsResponse()
+        if not self._engine.is_sole_writer:
+            await self._learn_ends(request.items)
         # Equal items are looked up once, because a lookup by time reads the log.
         found: dict[tuple[TopicId, int, int], ListOffsetsResult] = {}
         for item in request.items:
@@ -101,6 +105,14 @@ class LogService:
         else:
             found = await self._engine.init_producer_id()
         return InitProducerIdResponse(producer_id=found[0], producer_epoch=found[1])
+
+    async def _learn_ends(self, items: Iterable[ListOffsetsItem]) -> None:
+        wanted: dict[TopicId, set[int]] = {}
+        for item in items:
+            with contextlib.suppress(LogbrokerError):
+                wanted.setdefault(topic_of(self._engine, item).id, set()).add(item.partition)
+        for topic_id, partitions in wanted.items():
+            await self._engine.learn_ends(topic_id, list(partitions))
 
     async def _find_by_time(self, topic_id: TopicId, partition: int, timestamp_ms: int) -> ListOffsetsResult:
         found = await self._engine.offset_for_time(topic_id, partition, timestamp_ms)

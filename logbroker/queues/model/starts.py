@@ -61,6 +61,7 @@ class StartAt(msgspec.Struct, frozen=True, kw_only=True):
         pace = Pace()
         found: dict[int, int | LogbrokerError] = {}
         numbers = list(dict.fromkeys(partitions))
+        await engine.learn_ends(topic_id, numbers)
         if self.timestamp_ms is None:
             for partition in numbers:
                 found[partition] = await self._offset(engine, log, topic_id, partition)
