@@ -22,13 +22,13 @@ import msgspec
 from logbroker.broker.catalog import Catalog, unknown_topic_id
 from logbroker.broker.cluster_engine.codes import INVALID_PARTITIONS, MISSING, NONE, PASSING
 from logbroker.broker.cluster_engine.link import ClusterLink, ClusterTopic, PassingError
-from logbroker.broker.cluster_engine.membership import Membership
+from logbroker.broker.cluster_engine.membership import GatewayMembership
 from logbroker.broker.cluster_engine.offsets import Offsets
 from logbroker.broker.cluster_engine.refusals import refusal
 from logbroker.broker.cluster_engine.remote_partition import RemotePartition
 from logbroker.broker.cluster_engine.state_partition import OPEN_SECONDS
 from logbroker.broker.cluster_engine.topic_requests import TopicRequests
-from logbroker.broker.cluster_engine.topic_rows import KNOWN_SECONDS, OWN_CONFIGS, TopicRow, TopicRows, row_of
+from logbroker.broker.cluster_engine.topic_rows import KNOWN_SECONDS, OWN_CONFIGS, ClusterTopicRow, TopicRows, row_of
 from logbroker.broker.topic_pins import TopicPins
 from logbroker.broker.topics import (
     check_growth,
@@ -107,7 +107,7 @@ class ClusterTopics:
         clock: Clock,
         link: ClusterLink,
         rows: TopicRows,
-        membership: Membership,
+        membership: GatewayMembership,
         catalog: Catalog,
     ) -> None:
         self._config = config
@@ -204,7 +204,7 @@ class ClusterTopics:
         for key in keys:
             if (row := rows.get(key)) is None or not _is_id(key):
                 continue
-            told, topic_id = msgspec.msgpack.decode(row, type=TopicRow).generation, TopicId(key)
+            told, topic_id = msgspec.msgpack.decode(row, type=ClusterTopicRow).generation, TopicId(key)
             # A later one than this gateway has stored itself shows that it is the owner no more.
             if self._rows.is_owner and self._catalog.has_id(topic_id) and told <= self._own_generation(topic_id):
                 self._told_generations.pop(topic_id, None)
@@ -235,7 +235,7 @@ class ClusterTopics:
         for found in seen.values():
             if found.id not in self._partitions:
                 continue
-            row = msgspec.msgpack.decode(rows[found.id], type=TopicRow) if found.id in rows else None
+            row = msgspec.msgpack.decode(rows[found.id], type=ClusterTopicRow) if found.id in rows else None
             if row is not None:
                 await self._follow(found, row)
             if self._rows.is_owner:
@@ -278,7 +278,7 @@ class ClusterTopics:
         await self._rows.commit((topic_id, None))
         return True
 
-    async def _finish_growth(self, known: Topic, count: int, row: TopicRow | None) -> None:
+    async def _finish_growth(self, known: Topic, count: int, row: ClusterTopicRow | None) -> None:
         """Begin the generation of partitions that somebody else has added, or end a growth that another gateway has
         begun and not finished."""
         if count > known.partitions:
@@ -290,7 +290,7 @@ class ClusterTopics:
             await self._store(known)
         self._told_generations.pop(known.id, None)
 
-    async def _follow(self, found: ClusterTopic, row: TopicRow) -> None:
+    async def _follow(self, found: ClusterTopic, row: ClusterTopicRow) -> None:
         """Take in what another gateway has stored about a topic."""
         known, partitions = self._known(found.id), row.generations[-1].partitions
         before = {name: text for name, text in known.overrides.items() if name in OWN_CONFIGS}
@@ -355,9 +355,9 @@ class ClusterTopics:
         count = len(found.partitions)
         row = rows.get(found.id) or rows.get(_planned(found.name))
         stored = (
-            TopicRow({}, [LogGeneration(1, count, ())], self._clock.wall_ms())
+            ClusterTopicRow({}, [LogGeneration(1, count, ())], self._clock.wall_ms())
             if row is None
-            else msgspec.msgpack.decode(row, type=TopicRow)
+            else msgspec.msgpack.decode(row, type=ClusterTopicRow)
         )
         if stored.generations[-1].partitions > count:
             return  # The cluster has not told of all partitions yet.

@@ -12,7 +12,7 @@ from typing import Final
 
 from logbroker.broker.cluster_engine.cluster_topics import ClusterTopics
 from logbroker.broker.cluster_engine.link import ClusterLink
-from logbroker.broker.cluster_engine.membership import SHARED_PARTITION, Membership
+from logbroker.broker.cluster_engine.membership import SHARED_PARTITION, GatewayMembership
 from logbroker.broker.cluster_engine.state_partition import OPEN_SECONDS, StatePartition
 from logbroker.broker.cluster_engine.state_store import STATE_TOPIC, HomeStore, home_of
 from logbroker.broker.cluster_engine.topic_rows import TopicRows
@@ -38,7 +38,7 @@ class ClusterHomes:
     def __init__(
         self,
         link: ClusterLink,
-        membership: Membership,
+        membership: GatewayMembership,
         rows: TopicRows,
         topics: ClusterTopics,
         open_home: Callable[[int, StateStore], AbstractAsyncContextManager[Home]],

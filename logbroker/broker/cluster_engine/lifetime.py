@@ -14,7 +14,7 @@ from logbroker.broker.cluster_engine.engine import ClusterEngine
 from logbroker.broker.cluster_engine.gateways import Gateways
 from logbroker.broker.cluster_engine.homes import ClusterHomes
 from logbroker.broker.cluster_engine.link import ClusterLink
-from logbroker.broker.cluster_engine.membership import Membership
+from logbroker.broker.cluster_engine.membership import GatewayMembership
 from logbroker.broker.cluster_engine.state_partition import OPEN_SECONDS
 from logbroker.broker.cluster_engine.state_store import STATE_TOPIC, open_state_topic
 from logbroker.broker.cluster_engine.topic_rows import TopicRows
@@ -42,7 +42,7 @@ async def open_cluster_engine(
         stack.push_async_callback(link.close)
         await link.open()
         gateways = Gateways(uuid.uuid4().hex, await open_state_topic(link))
-        membership = Membership(link, STATE_TOPIC, gateways, lambda: homes.numbers())
+        membership = GatewayMembership(link, STATE_TOPIC, gateways, lambda: homes.numbers())
         stack.push_async_callback(membership.close)
         await membership.open()
         catalog, rows = Catalog(), TopicRows(membership)

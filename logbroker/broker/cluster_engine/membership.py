@@ -39,7 +39,7 @@ _LEAVE_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.1
 
 
-class Membership:
+class GatewayMembership:
     """The place of this gateway among all others."""
 
     def __init__(self, link: ClusterLink, topic: str, gateways: Gateways, homes: Callable[[], Iterable[int]]) -> None:

@@ -49,7 +49,7 @@ class RemotePartition:
     def __init__(
         self, link: ClusterLink, check_lease: Callable[[], None], topic: str, topic_id: TopicId, number: int
     ) -> None:
-        """`check_lease` raises PassingError if this gateway may not append now (`Membership.check`)."""
+        """`check_lease` raises PassingError if this gateway may not append now (`GatewayMembership.check`)."""
         self.key = PartitionKey(topic_id, number)
         self.name = f"{topic}-{number}"
         self.listeners: set[PartitionWatcher] = set()

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from logbroker.broker.cluster_engine.membership import SHARED_PARTITION, TOPICS, Membership
+from logbroker.broker.cluster_engine.membership import SHARED_PARTITION, TOPICS, GatewayMembership
 from logbroker.broker.cluster_engine.state_partition import StatePartition
 from logbroker.broker.cluster_engine.state_rows import records_of
 from logbroker.engine import LogGeneration, StateEvent, Topic
@@ -23,7 +23,7 @@ OWN_CONFIGS: Final = frozenset({"durability", "priority.bands", "priority.routin
 """Configs that the cluster does not know."""
 
 
-class TopicRow(msgspec.Struct):
+class ClusterTopicRow(msgspec.Struct):
     """The value of a row, under the id of its topic."""
 
     own_configs: dict[str, str]
@@ -40,13 +40,13 @@ class TopicRow(msgspec.Struct):
 
 def row_of(topic: Topic, *, is_growing: bool = False) -> bytes:
     own = {name: text for name, text in topic.overrides.items() if name in OWN_CONFIGS}
-    return msgspec.msgpack.encode(TopicRow(own, list(topic.generations), topic.created_at_ms, is_growing))
+    return msgspec.msgpack.encode(ClusterTopicRow(own, list(topic.generations), topic.created_at_ms, is_growing))
 
 
 class TopicRows:
     """The rows as this gateway knows them."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: GatewayMembership) -> None:
         self._membership = membership
         self._written: StatePartition | None = None
         """The partition of the state that has the rows, if this gateway has it; None: it does not."""
