@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import threading
@@ -110,6 +111,47 @@ def test_who_waits_for_a_record_hears_of_it_where_it_goes_on_in_another_batch_at
 
     monkeypatch.setattr(delivery, "Latch", latch)
     assert SyncDelivery(one, place).result(25).offset == 7
+
+
+async def test_a_flush_looks_at_each_batch_once_however_often_records_are_routed_again() -> None:
+    """While a topic grows, the records of several batches are routed into the same ones, again and again."""
+    accumulator = new_accumulator(
+        Delivery,
+        compression="none",
+        batch_bytes=10_000,
+        linger_ms=60_000,
+        max_buffered_bytes=1_000,
+        delivery_timeout_seconds=60,
+        wake=lambda: None,
+    )
+    generations = [
+        [
+            Batch(number=2 * number + place, topic="t", partition=place, by_hand=False, builder=BatchBuilder(100))
+            for place in (0, 1)
+        ]
+        for number in range(60)
+    ]
+    for old, new in itertools.pairwise(generations):
+        for batch in old:
+            batch.finish_moved([(each, SimpleNamespace(offset=0, timestamp=1)) for each in new])
+    for batch in generations[-1]:
+        batch.finish(base_offset=7)
+    accumulator.unfinished.update(dict.fromkeys(generations[0]))
+    options: dict[str, Any] = sender_options(durability=None, idempotent=True, max_requests_in_flight=1)
+    sender = Sender(Connection("127.0.0.1:1", request_timeout_seconds=1), accumulator, **options)
+    looked_at = 0
+    accumulator_lock = accumulator.lock
+
+    class Counted:
+        def free(self) -> Any:
+            nonlocal looked_at
+            looked_at += 1
+            assert looked_at < 1000
+            return accumulator_lock.free()
+
+    accumulator.lock = Counted()  # type: ignore[assignment]
+    await sender.drain()
+    assert looked_at > 60
 
 
 def test_what_threads_add_to_is_looked_at_under_the_lock(

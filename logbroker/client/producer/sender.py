@@ -228,6 +228,8 @@ class Sender:
             accumulator.close_open_batches()
             unfinished = list(accumulator.unfinished)
         self.wake()
+        # Records may be routed again many times while a topic grows, those of several batches into the same ones.
+        met = set(unfinished)
         while unfinished:
             batch = unfinished.pop()
             if not batch.done:
@@ -241,7 +243,8 @@ class Sender:
             if batch.moved is not None:
                 with accumulator.lock.free():
                     accumulator.close_open_batches()
-                unfinished += {new: None for new, _ in batch.moved}
+                unfinished += (new := {each for each, _ in batch.moved} - met)
+                met |= new
 
     async def close(self) -> None:
         """Stop. Unfinished records fail and all waiters are woken, however often the call is cancelled."""
