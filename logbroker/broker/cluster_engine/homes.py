@@ -26,10 +26,11 @@ _log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 0.2
 """The time after which this gateway looks again which homes it is to have: others may have fallen silent."""
 AGAIN_SECONDS: Final = 1.0
+"""The time after which a home that could not be taken over is tried again."""
 ENDS_SECONDS: Final = 15.0
 """The time for which a takeover waits for partitions without a leader."""
 SETTLE_SECONDS: Final = 10.0
-"""The time after which a home that could not be taken over is tried again."""
+"""The longest time for which `settled` waits."""
 
 
 class ClusterHomes:
@@ -92,9 +93,6 @@ class ClusterHomes:
         """Return the homes that are here now."""
         return list(self._homes.values())
 
-    def has(self, number: int) -> bool:
-        return number in self._homes
-
     def others(self) -> list[str]:
         """Return HOST:PORT of all other gateways."""
         return self._gateways.addresses(monotonic())
@@ -154,12 +152,12 @@ class ClusterHomes:
         for number in self._homes.keys() & wanted:
             # This gateway was perhaps thought dead, and knows nothing of it.
             if self._gateways.is_anothers(number, now) and number not in self._confirming:
-                self._confirming[number] = asyncio.create_task(self._confirm(number))
+                self._confirming[number] = asyncio.create_task(self._confirm(number, self._partitions[number]))
 
-    async def _confirm(self, number: int) -> None:
+    async def _confirm(self, number: int, partition: StatePartition) -> None:
         """Find out whether this gateway still has a home."""
         try:
-            await self._partitions[number].confirm()
+            await partition.confirm()
         except LogbrokerError:
             pass  # The partition has told that it is lost.
         finally:
