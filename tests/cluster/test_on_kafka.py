@@ -484,26 +484,36 @@ async def test_what_one_gateway_does_to_topics_holds_for_both(both: list[BrokerP
 async def test_what_one_gateway_has_stored_the_others_know_at_once(both: list[BrokerProcess]) -> None:
     """The ends of logs and committed offsets, also after the groups have moved."""
     first, second = both
+    late: dict[str, int] = {}
     async with Admin(first.address) as admin, QueueAdmin(second.address) as queues:
         await admin.create_topic("log", 1)
         for number, group in enumerate(GROUPS, 1):
             async with Producer(first.address) as producer:
                 await producer.send("log", b"%d" % number)
-            await queues.create_queue(f"late-{group}", "log", start="latest")
-            async with Consumer(second.address, group=group, auto_offset_reset="earliest") as consumer:
+            reads_at = first
+            if number % 3 == 1:
+                reads_at = second
+                await queues.create_queue(f"late-{group}", "log", start="latest")
+                late[f"late-{group}"] = 4 * number - 3
+            async with Consumer(reads_at.address, group=group, auto_offset_reset="earliest") as consumer:
                 await consumer.subscribe("log")
                 read = [record.value async for record in consumer.until_end()]
-            assert read == [b"%d" % each for each in range(1, number + 1)]
-    async with Producer(second.address) as producer:
-        await producer.send("log", b"last")
+                assert len(read) == 4 * number - 3
+                # The owner of the group may not read the topic.
+                for _ in range(3):
+                    async with Producer(first.address) as producer:
+                        await producer.send("log", b"one more")
+                    assert [record.value async for record in consumer.until_end()] == [b"one more"]
+                    await consumer.commit()
     await first.stop()
     async with QueueAdmin(second.address) as queues, Admin(second.address) as admin:
-        for number, group in enumerate(GROUPS, 1):
-            [partition] = (await queues.describe_queue(f"late-{group}")).partitions
+        for group, number in late.items():
+            [partition] = (await queues.describe_queue(group)).partitions
             assert partition.floor == number
+        for number, group in enumerate(GROUPS, 1):
             [lag] = await admin.group_lag(group)
             assert lag.committed is not None
-            assert lag.committed.offset == number
+            assert lag.committed.offset == 4 * number
 
 
 async def test_another_gateway_goes_on_when_one_is_frozen(both: list[BrokerProcess]) -> None:
