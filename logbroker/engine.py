@@ -172,6 +172,16 @@ class Append(msgspec.Struct, gc=False):
     may_repeat: bool = False
     """Whether a batch that begins at sequence 0 is accepted although its producer may have been forgotten, and it may
     repeat another: Kafka clients send it again in any case."""
+    has_closed_fence: bool = False
+    """Set by the engine when it closes the fence at this append: the fence stays closed until the sender has the
+    answer, whatever error that is."""
+
+    def close_fence(self, current_generation: int) -> None:
+        """Close the fence, if there is one, because this append came too late for the topic's current generation, or
+        too soon after one that did."""
+        if self.fence is not None:
+            self.fence.refused(self.topic_id, self.generation if self.generation < current_generation else 0)
+            self.has_closed_fence = True
 
 
 class Appended(msgspec.Struct, gc=False):

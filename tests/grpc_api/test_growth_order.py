@@ -241,3 +241,20 @@ def test_growth_waits_for_none_that_goes_away(api: Api, topic: str) -> None:
         stream.reasons()
         dying.channel.close()
         grow(api, topic, partitions)
+
+
+def test_a_stream_goes_on_after_an_item_of_several_batches_was_refused(api: Api, topic: str) -> None:
+    large = pb.PlainRecords(records=[Record(key=KEYS[0], value=bytes(600_000))] * 3)  # Two do not fit into a batch.
+    grow(api, topic, 5)
+    told = threading.Event()
+
+    def requests() -> Iterator[pb.ProduceRequest]:
+        yield pb.ProduceRequest(items=[pb.ProduceItem(topic=topic, partition=0, records=large, generation=1)])
+        assert told.wait(20)
+        yield pb.ProduceRequest(items=[plain(topic, numbers(), 24, 2)])
+
+    responses = api.log.ProduceStream(requests())
+    assert all(result.status.code for result in next(responses).results)
+    told.set()
+    [accepted] = next(responses).results
+    assert not accepted.status.code, accepted.status

@@ -217,8 +217,7 @@ class ClusterEngine:
         current = self._topics.generation(item.topic_id)
         if item.generation == current:
             return
-        if item.fence is not None:
-            item.fence.refused(item.topic_id, item.generation if item.generation < current else 0)
+        item.close_fence(current)
         raise StaleGenerationError(
             f"records were routed by generation {item.generation} of the topic, which is at {current};"
             " describe the topic and route them again"
@@ -228,7 +227,7 @@ class ClusterEngine:
         """Raise StaleGenerationError if an earlier batch of the same origin was refused, and this one came without
         knowing that."""
         if item.fence is not None and not item.fence.lets_through(item.topic_id, item.known_generation):
-            item.fence.refused(item.topic_id, 0)
+            item.close_fence(item.generation)
             raise StaleGenerationError(
                 "earlier records of the same stream or request were refused, because they were routed by an old "
                 "generation of the topic; describe the topic, send the earlier records again, then these"

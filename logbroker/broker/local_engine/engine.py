@@ -282,9 +282,8 @@ class LocalEngine:
         # ProducerForgottenError. The refusal would be wrong then: it would invite the sender to send the records again.
         if log.is_retry(header, may_repeat=item.may_repeat):
             return self._stage(partition, batch, header, now_ms)
-        if item.fence is not None and isinstance(refusal, StaleGenerationError):
-            is_old = item.generation < self._changes.generation(item.topic_id)
-            item.fence.refused(item.topic_id, item.generation if is_old else 0)
+        if isinstance(refusal, StaleGenerationError):
+            item.close_fence(self._changes.generation(item.topic_id))
         raise refusal
 
     def _stage(

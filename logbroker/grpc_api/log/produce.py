@@ -19,7 +19,6 @@ from logbroker.errors import (
     InvalidTimestampError,
     LogbrokerError,
     RecordTooLargeError,
-    StaleGenerationError,
 )
 from logbroker.grpc_api.log.produce_wire import WireItem, WireRequest
 from logbroker.grpc_api.paging import ITEM_STEPS
@@ -73,8 +72,6 @@ class PreparedProduce:
         self._items: list[int | _PlainItem | LogbrokerError] = []
         """For each item: the index of its append, its plain records, or its error."""
         self._pinned: dict[TopicId, Topic] = {}
-        self._stale: list[TopicId] = []
-        """Topics of the appends that were refused with StaleGenerationError, one entry for each append."""
         self._pace = Pace()
         self._statuses = Statuses()
 
@@ -106,9 +103,6 @@ class PreparedProduce:
         else:
             outcomes = await self._engine.append(self._appends, durability)
         self.release()
-        for append, outcome in zip(self._appends, outcomes, strict=True):
-            if isinstance(outcome, StaleGenerationError):
-                self._stale.append(append.topic_id)
         response = ProduceResponse(correlation_id=self._request.correlation_id)
         # Filled in place, because a list of messages would be copied.
         results = response.results
@@ -157,8 +151,9 @@ class PreparedProduce:
 
     def answered(self) -> None:
         """Note that the sender gets the answer with the refusals."""
-        for topic_id in self._stale:
-            self._fence.answered(topic_id)
+        for append in self._appends:
+            if append.has_closed_fence:
+                self._fence.answered(append.topic_id)
 
     def release(self) -> None:
         """Unpin the topics; may be called again."""
