@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from compare.peers.server import HOST, ServerProcess, free_port
-from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
+from logbroker.broker.cluster_engine.connection.link import ClusterLink, PassingError
 from logbroker.kafka_wire.apis import DELETE_TOPICS, METADATA
 from logbroker.kafka_wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopicState
 from logbroker.kafka_wire.messages.metadata import MetadataRequest

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from logbroker.broker.catalog import Catalog
-from logbroker.broker.cluster_engine import requests
-from logbroker.broker.cluster_engine.cluster_topics import ClusterTopics
+from logbroker.broker.cluster_engine.connection import requests
+from logbroker.broker.cluster_engine.connection.link import ClusterLink, PassingError
 from logbroker.broker.cluster_engine.engine import ClusterEngine
-from logbroker.broker.cluster_engine.gateways import Gateways
-from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
-from logbroker.broker.cluster_engine.membership import GatewayMembership
-from logbroker.broker.cluster_engine.remote_partition import RemotePartition
-from logbroker.broker.cluster_engine.topic_rows import TopicRows
+from logbroker.broker.cluster_engine.log.remote_partition import RemotePartition
+from logbroker.broker.cluster_engine.ownership.gateways import Gateways
+from logbroker.broker.cluster_engine.ownership.membership import GatewayMembership
+from logbroker.broker.cluster_engine.topics.cluster_topics import ClusterTopics
+from logbroker.broker.cluster_engine.topics.topic_rows import TopicRows
 from logbroker.broker.topics import grown, new_topic
 from logbroker.client.transport.status import error_of_item
 from logbroker.clock import SystemClock

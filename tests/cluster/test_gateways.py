@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 
-from logbroker.broker.cluster_engine.gateways import (
+from logbroker.broker.cluster_engine.ownership.gateways import (
     ALIVE_SECONDS,
     HEARTBEAT_SECONDS,
     LEASE_SECONDS,

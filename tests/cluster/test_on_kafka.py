@@ -16,11 +16,11 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from logbroker.broker.cluster_engine import requests
-from logbroker.broker.cluster_engine.link import ClusterLink
-from logbroker.broker.cluster_engine.state_partition import StatePartition
-from logbroker.broker.cluster_engine.state_rows import records_of
-from logbroker.broker.cluster_engine.state_store import STATE_TOPIC, HomeStore, open_state_topic
+from logbroker.broker.cluster_engine.connection import requests
+from logbroker.broker.cluster_engine.connection.link import ClusterLink
+from logbroker.broker.cluster_engine.state.state_partition import StatePartition
+from logbroker.broker.cluster_engine.state.state_rows import records_of
+from logbroker.broker.cluster_engine.state.state_store import STATE_TOPIC, HomeStore, open_state_topic
 from logbroker.client import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker
 from logbroker.engine import StateEvent
 from logbroker.errors import InvalidConfigError, LogbrokerError, StaleOwnerError, UnknownTopicError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from logbroker.broker.cluster_engine.link import ClusterLink
-from logbroker.broker.cluster_engine.reading import visible
-from logbroker.broker.cluster_engine.remote_partition import RemotePartition
-from logbroker.broker.cluster_engine.requests import whole_batches
+from logbroker.broker.cluster_engine.connection.link import ClusterLink
+from logbroker.broker.cluster_engine.connection.requests import whole_batches
+from logbroker.broker.cluster_engine.log.reading import visible
+from logbroker.broker.cluster_engine.log.remote_partition import RemotePartition
 from logbroker.kafka_wire.messages.fetch import FetchResponseAbortedTransaction, FetchResponsePartitionData
 from logbroker.record.codec import NewRecord, encode_batch, split_batches, with_producer
 from logbroker.record.header import CONTROL_FLAG, TRANSACTIONAL_FLAG

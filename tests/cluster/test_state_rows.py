@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from logbroker.broker.cluster_engine.state_rows import CLAIM_KEY, StateRows, records_of
+from logbroker.broker.cluster_engine.state.state_rows import CLAIM_KEY, StateRows, records_of
 from logbroker.engine import StateEvent
 from logbroker.errors import CorruptLogError, InvalidRequestError
 from logbroker.record.codec import NewRecord, encode_batch, split_batches, with_producer

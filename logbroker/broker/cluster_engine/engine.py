@@ -14,11 +14,11 @@ from functools import partial
 from typing import Final
 
 from logbroker.broker.catalog import Catalog
-from logbroker.broker.cluster_engine.cluster_topics import ClusterTopics
-from logbroker.broker.cluster_engine.link import ClusterLink, check
-from logbroker.broker.cluster_engine.offsets import LATEST_TIME, delete_records
-from logbroker.broker.cluster_engine.reading import BatchReader, ClusterWatch, Follower
-from logbroker.broker.cluster_engine.remote_partition import RemotePartition
+from logbroker.broker.cluster_engine.connection.link import ClusterLink, check
+from logbroker.broker.cluster_engine.log.offsets import LATEST_TIME, delete_records
+from logbroker.broker.cluster_engine.log.reading import BatchReader, ClusterWatch, Follower
+from logbroker.broker.cluster_engine.log.remote_partition import RemotePartition
+from logbroker.broker.cluster_engine.topics.cluster_topics import ClusterTopics
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
 from logbroker.engine import (

@@ -10,12 +10,12 @@ from contextlib import AbstractAsyncContextManager
 from time import monotonic
 from typing import Final
 
-from logbroker.broker.cluster_engine.cluster_topics import ClusterTopics
-from logbroker.broker.cluster_engine.link import ClusterLink
-from logbroker.broker.cluster_engine.membership import SHARED_PARTITION, GatewayMembership
-from logbroker.broker.cluster_engine.state_partition import OPEN_SECONDS, StatePartition
-from logbroker.broker.cluster_engine.state_store import STATE_TOPIC, HomeStore, home_of
-from logbroker.broker.cluster_engine.topic_rows import TopicRows
+from logbroker.broker.cluster_engine.connection.link import ClusterLink
+from logbroker.broker.cluster_engine.ownership.membership import SHARED_PARTITION, GatewayMembership
+from logbroker.broker.cluster_engine.state.state_partition import OPEN_SECONDS, StatePartition
+from logbroker.broker.cluster_engine.state.state_store import STATE_TOPIC, HomeStore, home_of
+from logbroker.broker.cluster_engine.topics.cluster_topics import ClusterTopics
+from logbroker.broker.cluster_engine.topics.topic_rows import TopicRows
 from logbroker.broker.homes import Home
 from logbroker.engine import StateStore
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, StaleOwnerError

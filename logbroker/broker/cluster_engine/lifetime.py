@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from logbroker.broker.catalog import Catalog
-from logbroker.broker.cluster_engine.cluster_topics import ClusterTopics
+from logbroker.broker.cluster_engine.connection.link import ClusterLink
 from logbroker.broker.cluster_engine.engine import ClusterEngine
-from logbroker.broker.cluster_engine.gateways import Gateways
 from logbroker.broker.cluster_engine.homes import ClusterHomes
-from logbroker.broker.cluster_engine.link import ClusterLink
-from logbroker.broker.cluster_engine.membership import GatewayMembership
-from logbroker.broker.cluster_engine.state_partition import OPEN_SECONDS
-from logbroker.broker.cluster_engine.state_store import STATE_TOPIC, open_state_topic
-from logbroker.broker.cluster_engine.topic_rows import TopicRows
+from logbroker.broker.cluster_engine.ownership.gateways import Gateways
+from logbroker.broker.cluster_engine.ownership.membership import GatewayMembership
+from logbroker.broker.cluster_engine.state.state_partition import OPEN_SECONDS
+from logbroker.broker.cluster_engine.state.state_store import STATE_TOPIC, open_state_topic
+from logbroker.broker.cluster_engine.topics.cluster_topics import ClusterTopics
+from logbroker.broker.cluster_engine.topics.topic_rows import TopicRows
 from logbroker.broker.homes import Home
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig

@@ -20,15 +20,20 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.broker.catalog import Catalog, unknown_topic_id
-from logbroker.broker.cluster_engine.codes import INVALID_PARTITIONS, MISSING, NONE, PASSING
-from logbroker.broker.cluster_engine.link import ClusterLink, ClusterTopic, PassingError
-from logbroker.broker.cluster_engine.membership import GatewayMembership
-from logbroker.broker.cluster_engine.offsets import Offsets
-from logbroker.broker.cluster_engine.refusals import refusal
-from logbroker.broker.cluster_engine.remote_partition import RemotePartition
-from logbroker.broker.cluster_engine.state_partition import OPEN_SECONDS
-from logbroker.broker.cluster_engine.topic_requests import TopicRequests
-from logbroker.broker.cluster_engine.topic_rows import KNOWN_SECONDS, OWN_CONFIGS, ClusterTopicRow, TopicRows, row_of
+from logbroker.broker.cluster_engine.connection.link import ClusterLink, ClusterTopic, PassingError
+from logbroker.broker.cluster_engine.log.offsets import Offsets
+from logbroker.broker.cluster_engine.log.remote_partition import RemotePartition
+from logbroker.broker.cluster_engine.ownership.membership import GatewayMembership
+from logbroker.broker.cluster_engine.state.state_partition import OPEN_SECONDS
+from logbroker.broker.cluster_engine.topics.cluster_admin import ClusterAdmin
+from logbroker.broker.cluster_engine.topics.topic_requests import TopicRequests
+from logbroker.broker.cluster_engine.topics.topic_rows import (
+    KNOWN_SECONDS,
+    OWN_CONFIGS,
+    ClusterTopicRow,
+    TopicRows,
+    row_of,
+)
 from logbroker.broker.topic_pins import TopicPins
 from logbroker.broker.topics import (
     check_growth,
@@ -40,36 +45,17 @@ from logbroker.broker.topics import (
     with_configs,
 )
 from logbroker.clock import Clock
-from logbroker.config import TOPIC_CONFIGS, BrokerConfig, TopicConfig, topic_config
+from logbroker.config import BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import LogGeneration, Topic, TopicPlan
 from logbroker.errors import (
     BrokerUnavailableError,
     InvalidConfigError,
+    InvalidPartitionsError,
     InvalidRequestError,
     LogbrokerError,
     StaleOwnerError,
     TopicExistsError,
     UnknownPartitionError,
-)
-from logbroker.kafka_wire.apis import (
-    CREATE_PARTITIONS,
-    CREATE_TOPICS,
-    DELETE_TOPICS,
-    DESCRIBE_CONFIGS,
-    INCREMENTAL_ALTER_CONFIGS,
-)
-from logbroker.kafka_wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic
-from logbroker.kafka_wire.messages.create_topics import (
-    CreateTopicsRequest,
-    CreateTopicsRequestCreatableTopic,
-    CreateTopicsRequestCreatableTopicConfig,
-)
-from logbroker.kafka_wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopicState
-from logbroker.kafka_wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
-from logbroker.kafka_wire.messages.incremental_alter_configs import (
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsRequestAlterableConfig,
-    IncrementalAlterConfigsRequestAlterConfigsResource,
 )
 from logbroker.types import INTERNAL_PREFIX, TopicId
 
@@ -79,7 +65,6 @@ REFRESH_SECONDS: Final = 2.0
 CONFIG_TURNS: Final = 5
 """The configs are read with every so many refreshes."""
 CHANGE_SECONDS: Final = 30.0
-_TIMEOUT_MS: Final = 15_000
 _SOON_SECONDS: Final = 0.1
 _TOPIC_ID_BYTES: Final = 16
 _PLANNED: Final = b"new: "
@@ -89,12 +74,6 @@ GONE_SECONDS: Final = 4.0
 others."""
 FOLLOW_SECONDS: Final = 15.0
 """The time for which a gateway waits until it has taken in what another one has changed."""
-_TOPIC: Final = 2
-"""Kafka's resource type of a topic."""
-_OF_TOPIC: Final = 1
-"""Kafka's source of a config that the topic sets itself."""
-_SET: Final = 0
-_UNSET: Final = 1
 _HIDDEN_PREFIX: Final = "__"
 
 
@@ -116,6 +95,7 @@ class ClusterTopics:
         self._rows = rows
         self._membership = membership
         self._requests = TopicRequests()
+        self._admin = ClusterAdmin(link)
         self._news = asyncio.Event()
         self._news.set()
         """Set when another gateway has changed rows."""
@@ -229,7 +209,7 @@ class ClusterTopics:
             and (found.id in rows or self._rows.is_owner)
         ]
         if new:
-            configs = await self._configs(new)
+            configs = await self._admin.configs(new)
             for found in new:
                 await self._add(found, configs.get(found.name, {}), rows)
         for found in seen.values():
@@ -300,7 +280,7 @@ class ClusterTopics:
             return  # The cluster has not told of the new partitions yet.
         if partitions > len(self._partitions[known.id]):
             await self._open(known, range(len(self._partitions[known.id]), partitions), waits=True)
-        configs = (await self._configs([found])).get(found.name, {})
+        configs = (await self._admin.configs([found])).get(found.name, {})
         topic = msgspec.structs.replace(
             known,
             partitions=partitions,
@@ -334,7 +314,7 @@ class ClusterTopics:
             topics = [
                 found for topic in self._catalog.all() if (found := self._link.topics.get(topic.name)) is not None
             ]
-            configs = await self._configs(topics) if topics else {}
+            configs = await self._admin.configs(topics) if topics else {}
             for found in topics:
                 known = self._catalog.by_id(found.id)
                 if found.name not in configs:
@@ -408,26 +388,6 @@ class ClusterTopics:
                 _log.debug("topic %s: %s", topic, error)
         return config
 
-    async def _configs(self, topics: Sequence[ClusterTopic]) -> dict[str, dict[str, tuple[str, bool]]]:
-        """Return the configs by topic and name: the value, and whether the topic sets it itself."""
-        names = [name for name in TOPIC_CONFIGS if name not in OWN_CONFIGS]
-        request = DescribeConfigsRequest(
-            resources=[
-                DescribeConfigsRequestResource(resource_type=_TOPIC, resource_name=topic.name, configuration_keys=names)
-                for topic in topics
-            ]
-        )
-        answer = await self._link.ask_any(DESCRIBE_CONFIGS, request)
-        return {
-            found.resource_name: {
-                each.name: (each.value, each.config_source == _OF_TOPIC)
-                for each in found.configs
-                if each.name in TOPIC_CONFIGS and each.value is not None
-            }
-            for found in answer.results
-            if found.error_code == NONE
-        }
-
     async def _store(self, topic: Topic) -> None:
         await self._rows.commit((topic.id, row_of(topic)), (_planned(topic.name), None))
 
@@ -488,7 +448,7 @@ class ClusterTopics:
         # under its id, and takes this one.
         await self._rows.commit((_planned(name), row_of(draft)))
         try:
-            topic_id = await self._link.persist(lambda: self._ask_to_create(draft), seconds=CHANGE_SECONDS)
+            topic_id = await self._link.persist(lambda: self._admin.create(draft), seconds=CHANGE_SECONDS)
         except BrokerUnavailableError:
             raise  # Perhaps the topic was created.
         except LogbrokerError:
@@ -497,25 +457,6 @@ class ClusterTopics:
         topic = msgspec.structs.replace(draft, id=topic_id)
         await self._store(topic)
         return await self._link.persist(lambda: self._appeared(topic), seconds=CHANGE_SECONDS)
-
-    async def _ask_to_create(self, topic: Topic) -> TopicId:
-        creatable = CreateTopicsRequestCreatableTopic(
-            name=topic.name,
-            num_partitions=topic.partitions,
-            replication_factor=self._link.replication_factor(),
-            configs=[
-                CreateTopicsRequestCreatableTopicConfig(name=name, value=text)
-                for name, text in self._for_cluster(topic.overrides).items()
-            ],
-        )
-        request = CreateTopicsRequest(topics=[creatable], timeout_ms=_TIMEOUT_MS)
-        answer = await self._link.ask(self._link.controller, CREATE_TOPICS, request)
-        [found] = answer.topics
-        _check(found.error_code, found.error_message, f"the creation of topic {topic.name}")
-        return TopicId(found.topic_id)
-
-    def _for_cluster(self, overrides: Mapping[str, str]) -> dict[str, str]:
-        return self._link.safety_configs() | {name: text for name, text in overrides.items() if name not in OWN_CONFIGS}
 
     async def _appeared(self, topic: Topic) -> Topic:
         """Begin to serve a new topic, as soon as its partitions have leaders."""
@@ -540,16 +481,7 @@ class ClusterTopics:
 
     async def _delete(self, topic_id: TopicId) -> Topic:
         topic = self._catalog.by_id(topic_id)
-
-        async def attempt() -> None:
-            request = DeleteTopicsRequest(
-                topics=[DeleteTopicsRequestTopicState(name=None, topic_id=topic_id)], timeout_ms=_TIMEOUT_MS
-            )
-            answer = await self._link.ask(self._link.controller, DELETE_TOPICS, request)
-            [found] = answer.responses
-            _check(found.error_code, found.error_message, f"the deletion of topic {topic.name}")
-
-        await self._link.persist(attempt, seconds=CHANGE_SECONDS)
+        await self._link.persist(lambda: self._admin.delete(topic), seconds=CHANGE_SECONDS)
         self._deleted.add(topic_id)
         self._forget(topic_id)
         await self._rows.commit((topic_id, None))
@@ -602,7 +534,7 @@ class ClusterTopics:
                 self._ask_for_growth(old)  # Once more: it was perhaps pinned for a change after which it must not grow.
             if set_configs or unset_configs:
                 await self._link.persist(
-                    lambda: self._ask_to_alter(topic, set_configs, unset_configs), seconds=CHANGE_SECONDS
+                    lambda: self._admin.alter_configs(topic, set_configs, unset_configs), seconds=CHANGE_SECONDS
                 )
                 await self._store(topic)
                 self._catalog.put(topic)
@@ -614,40 +546,14 @@ class ClusterTopics:
         for check in self.growth_checks:
             check(topic)
 
-    async def _ask_to_alter(self, topic: Topic, set_configs: Mapping[str, str], unset_configs: Sequence[str]) -> None:
-        changes: list[tuple[str, int, str | None]] = [
-            (name, _SET, topic.overrides[name]) for name in set_configs if name not in OWN_CONFIGS
-        ]
-        changes += [(name, _UNSET, None) for name in unset_configs if name not in OWN_CONFIGS]
-        if not changes:
-            return
-        request = IncrementalAlterConfigsRequest(
-            resources=[
-                IncrementalAlterConfigsRequestAlterConfigsResource(
-                    resource_type=_TOPIC,
-                    resource_name=topic.name,
-                    configs=[
-                        IncrementalAlterConfigsRequestAlterableConfig(name=name, config_operation=operation, value=text)
-                        for name, operation, text in changes
-                    ],
-                )
-            ]
-        )
-        answer = await self._link.ask(self._link.controller, INCREMENTAL_ALTER_CONFIGS, request)
-        [found] = answer.responses
-        _check(found.error_code, found.error_message, f"the change of topic {topic.name}")
-
     async def _grow(self, topic: Topic, partitions: int) -> Topic:
         async def attempt() -> None:
-            request = CreatePartitionsRequest(
-                topics=[CreatePartitionsRequestTopic(name=topic.name, count=partitions, assignments=None)],
-                timeout_ms=_TIMEOUT_MS,
-            )
-            answer = await self._link.ask(self._link.controller, CREATE_PARTITIONS, request)
-            [found] = answer.results
-            if found.error_code == INVALID_PARTITIONS and await self._has_grown(topic, partitions):
-                return  # A gateway that died has begun this growth.
-            _check(found.error_code, found.error_message, f"the growth of topic {topic.name}")
+            try:
+                await self._admin.add_partitions(topic, partitions)
+            except InvalidPartitionsError:
+                if not await self._has_grown(topic, partitions):
+                    raise
+                # A gateway that died has begun this growth.
 
         await self._link.persist(attempt, seconds=CHANGE_SECONDS)
         return await self._grown(topic, partitions)
@@ -758,10 +664,3 @@ def _planned(name: str) -> bytes:
 def _is_served(name: str) -> bool:
     """Return whether a topic is one of users, or of copies, and not one of Kafka's or of this engine's own."""
     return name.startswith(INTERNAL_PREFIX) or not name.startswith(_HIDDEN_PREFIX)
-
-
-def _check(code: int, message: str | None, what: str) -> None:
-    if code in PASSING - MISSING:
-        raise PassingError(f"{what} was answered with error {code}")
-    if code != NONE:
-        raise refusal(code, what, message)

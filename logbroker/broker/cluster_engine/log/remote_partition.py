@@ -12,10 +12,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from logbroker.broker.cluster_engine import requests
-from logbroker.broker.cluster_engine.codes import NONE, PASSING, UNKNOWN_TOPIC_OR_PARTITION
-from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
-from logbroker.broker.cluster_engine.refusals import refusal
+from logbroker.broker.cluster_engine.connection import requests
+from logbroker.broker.cluster_engine.connection.codes import NONE, PASSING, UNKNOWN_TOPIC_OR_PARTITION
+from logbroker.broker.cluster_engine.connection.link import ClusterLink, PassingError
+from logbroker.broker.cluster_engine.connection.refusals import refusal
 from logbroker.engine import Appended, Buffer, PartitionFacts
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, PartitionOfflineError
 from logbroker.record.header import BatchHeader

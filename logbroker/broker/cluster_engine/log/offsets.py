@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Final
 
-from logbroker.broker.cluster_engine.codes import NONE, PASSING
-from logbroker.broker.cluster_engine.link import ClusterLink, PassingError
-from logbroker.broker.cluster_engine.refusals import refusal
-from logbroker.broker.cluster_engine.remote_partition import RemotePartition
+from logbroker.broker.cluster_engine.connection.codes import NONE, PASSING
+from logbroker.broker.cluster_engine.connection.link import ClusterLink, PassingError
+from logbroker.broker.cluster_engine.connection.refusals import refusal
+from logbroker.broker.cluster_engine.log.remote_partition import RemotePartition
 from logbroker.engine import FoundOffset, Holder
 from logbroker.kafka_wire.apis import DELETE_RECORDS, LIST_OFFSETS
 from logbroker.kafka_wire.messages.delete_records import (

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import grpc
 
-from logbroker.broker.cluster_engine.link import PassingError
+from logbroker.broker.cluster_engine.connection.link import PassingError
 from logbroker.config import TopicConfig
 from logbroker.engine import LogGeneration, Topic
 from logbroker.errors import BrokerUnavailableError, from_status

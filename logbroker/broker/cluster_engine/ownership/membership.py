@@ -18,12 +18,12 @@ from typing import Final
 
 import msgspec
 
-from logbroker.broker.cluster_engine import requests
-from logbroker.broker.cluster_engine.codes import OFFSET_OUT_OF_RANGE
-from logbroker.broker.cluster_engine.gateways import HEARTBEAT_SECONDS, LEASE_SECONDS, Gateways, Heartbeat
-from logbroker.broker.cluster_engine.link import ClusterLink, Line, PassingError, check
-from logbroker.broker.cluster_engine.state_partition import OPEN_SECONDS
-from logbroker.broker.cluster_engine.state_rows import HEARTBEAT_KEY, StateRows
+from logbroker.broker.cluster_engine.connection import requests
+from logbroker.broker.cluster_engine.connection.codes import OFFSET_OUT_OF_RANGE
+from logbroker.broker.cluster_engine.connection.link import ClusterLink, Line, PassingError, check
+from logbroker.broker.cluster_engine.ownership.gateways import HEARTBEAT_SECONDS, LEASE_SECONDS, Gateways, Heartbeat
+from logbroker.broker.cluster_engine.state.state_partition import OPEN_SECONDS
+from logbroker.broker.cluster_engine.state.state_rows import HEARTBEAT_KEY, StateRows
 from logbroker.errors import CorruptBatchError, CorruptLogError, LogbrokerError
 from logbroker.record.codec import NewRecord, check_crc, decode_batch, encode_batch, split_batches
 

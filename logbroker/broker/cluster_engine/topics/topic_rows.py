@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from logbroker.broker.cluster_engine.membership import SHARED_PARTITION, TOPICS, GatewayMembership
-from logbroker.broker.cluster_engine.state_partition import StatePartition
-from logbroker.broker.cluster_engine.state_rows import records_of
+from logbroker.broker.cluster_engine.ownership.membership import SHARED_PARTITION, TOPICS, GatewayMembership
+from logbroker.broker.cluster_engine.state.state_partition import StatePartition
+from logbroker.broker.cluster_engine.state.state_rows import records_of
 from logbroker.engine import LogGeneration, StateEvent, Topic
 from logbroker.errors import StaleOwnerError
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from logbroker.broker.cluster_engine.codes import TOPIC_ALREADY_EXISTS
-from logbroker.broker.cluster_engine.link import ClusterLink, PassingError, check
-from logbroker.broker.cluster_engine.numbers import ClusterNumbers
-from logbroker.broker.cluster_engine.state_partition import MAX_COMMIT_BYTES, OPEN_SECONDS, StatePartition
-from logbroker.broker.cluster_engine.state_rows import records_of, scope_prefix
+from logbroker.broker.cluster_engine.connection.codes import TOPIC_ALREADY_EXISTS
+from logbroker.broker.cluster_engine.connection.link import ClusterLink, PassingError, check
+from logbroker.broker.cluster_engine.state.numbers import ClusterNumbers
+from logbroker.broker.cluster_engine.state.state_partition import MAX_COMMIT_BYTES, OPEN_SECONDS, StatePartition
+from logbroker.broker.cluster_engine.state.state_rows import records_of, scope_prefix
 from logbroker.engine import DiskUse, StateEvent
 from logbroker.group_runtime.group_store import GROUP_SCOPE
 from logbroker.kafka_wire.apis import CREATE_TOPICS

@@ -20,7 +20,7 @@ import msgspec
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, NodeNotReadyError, UnrecognizedBrokerVersion
 
-from logbroker.broker.cluster_engine.codes import NONE, PASSING
+from logbroker.broker.cluster_engine.connection.codes import NONE, PASSING
 from logbroker.errors import BrokerUnavailableError, UnsupportedFeatureError
 from logbroker.kafka_wire.apis import FIND_COORDINATOR, METADATA
 from logbroker.kafka_wire.codec import Api

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from logbroker.broker.cluster_engine.codes import NONE, OFFSET_OUT_OF_RANGE, PASSING
-from logbroker.broker.cluster_engine.link import ClusterLink, Line, PassingError
-from logbroker.broker.cluster_engine.refusals import refusal
-from logbroker.broker.cluster_engine.remote_partition import RemotePartition
-from logbroker.broker.cluster_engine.requests import whole_batches
+from logbroker.broker.cluster_engine.connection.codes import NONE, OFFSET_OUT_OF_RANGE, PASSING
+from logbroker.broker.cluster_engine.connection.link import ClusterLink, Line, PassingError
+from logbroker.broker.cluster_engine.connection.refusals import refusal
+from logbroker.broker.cluster_engine.connection.requests import whole_batches
+from logbroker.broker.cluster_engine.log.remote_partition import RemotePartition
 from logbroker.config import MAX_INT32
 from logbroker.engine import Read, ReadResult
 from logbroker.errors import CorruptBatchError, CorruptLogError, LogbrokerError, OffsetOutOfRangeError

@@ -18,10 +18,10 @@ from typing import Final
 
 import msgspec
 
-from logbroker.broker.cluster_engine import requests
-from logbroker.broker.cluster_engine.codes import FENCED, OFFSET_OUT_OF_RANGE
-from logbroker.broker.cluster_engine.link import ClusterLink, check
-from logbroker.broker.cluster_engine.state_rows import CLAIM_KEY, CONFIRM_KEY, StateRows
+from logbroker.broker.cluster_engine.connection import requests
+from logbroker.broker.cluster_engine.connection.codes import FENCED, OFFSET_OUT_OF_RANGE
+from logbroker.broker.cluster_engine.connection.link import ClusterLink, check
+from logbroker.broker.cluster_engine.state.state_rows import CLAIM_KEY, CONFIRM_KEY, StateRows
 from logbroker.errors import CorruptBatchError, CorruptLogError, LogbrokerError, StaleOwnerError, StorageFailedError
 from logbroker.kafka_wire.apis import INIT_PRODUCER_ID
 from logbroker.kafka_wire.messages.fetch import FetchResponsePartitionData

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from logbroker.broker.cluster_engine.codes import DUPLICATE_SEQUENCE_NUMBER, NONE
-from logbroker.broker.cluster_engine.link import ClusterLink, Line, PassingError
+from logbroker.broker.cluster_engine.connection.codes import DUPLICATE_SEQUENCE_NUMBER, NONE
+from logbroker.broker.cluster_engine.connection.link import ClusterLink, Line, PassingError
 from logbroker.engine import Buffer
 from logbroker.kafka_wire.apis import FETCH, PRODUCE
 from logbroker.kafka_wire.messages.fetch import (
