@@ -7,10 +7,12 @@ import itertools
 import os
 import signal
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
+from unittest.mock import Mock
 
 import confluent_kafka
 import confluent_kafka.admin
@@ -18,11 +20,16 @@ import pytest
 
 from logbroker.broker.cluster_engine.connection import requests
 from logbroker.broker.cluster_engine.connection.link import ClusterLink
+from logbroker.broker.cluster_engine.lifetime import open_cluster_engine
+from logbroker.broker.cluster_engine.log import offsets
 from logbroker.broker.cluster_engine.state.state_partition import StatePartition
 from logbroker.broker.cluster_engine.state.state_rows import records_of
-from logbroker.broker.cluster_engine.state.state_store import STATE_TOPIC, HomeStore, open_state_topic
+from logbroker.broker.cluster_engine.state.state_store import STATE_PARTITIONS, STATE_TOPIC, HomeStore, open_state_topic
+from logbroker.broker.homes import Home
 from logbroker.client import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker
-from logbroker.engine import StateEvent
+from logbroker.clock import SystemClock
+from logbroker.config import BrokerConfig
+from logbroker.engine import LogEngine, StateEvent, StateStore
 from logbroker.errors import InvalidConfigError, LogbrokerError, StaleOwnerError, UnknownTopicError
 from logbroker.record.codec import NewRecord, split_batches
 from tests.cluster import cluster_storm
@@ -514,6 +521,34 @@ async def test_what_one_gateway_has_stored_the_others_know_at_once(both: list[Br
             [lag] = await admin.group_lag(group)
             assert lag.committed is not None
             assert lag.committed.offset == 4 * number
+
+
+async def test_who_takes_a_home_over_asks_where_the_logs_end(
+    cluster: KafkaCluster, served: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored about records beyond the ends would be dropped as lost."""
+    monkeypatch.setattr(offsets, "SWEEP_SECONDS", 3600.0)
+    ends: list[int] = []
+
+    @asynccontextmanager
+    async def open_home(engine: LogEngine, store: StateStore, is_at_home: Callable[[str], bool]) -> AsyncIterator[Home]:
+        ends.append(engine.partition_facts(engine.topic("log").id, 0).high_watermark)
+        yield Mock(spec=Home)
+
+    async with Admin(served.address) as admin:
+        await admin.create_topic("log", 1)
+    config = BrokerConfig(cluster=cluster.addresses)
+    async with open_cluster_engine(config, SystemClock(), open_home) as (_, homes):
+        await homes.join("127.0.0.1:1")
+        shared_out = len(ends)
+        async with Producer(served.address) as producer:
+            for number in range(20):
+                await producer.send("log", b"%d" % number)
+        await served.stop()
+        async with asyncio.timeout(SECONDS):
+            while len(homes.all()) < STATE_PARTITIONS:
+                await asyncio.sleep(0.02)
+    assert set(ends[shared_out:]) == {20}
 
 
 async def test_another_gateway_goes_on_when_one_is_frozen(both: list[BrokerProcess]) -> None:
