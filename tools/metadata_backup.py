@@ -85,6 +85,11 @@ def read_backup(path: Path) -> Backup:
         file.seek(max(0, store_bytes))
         content = file.read(_TRAILER_BYTES)
         if len(content) < _TRAILER_BYTES or not content.startswith(_MAGIC):
+            if path.name.startswith(DATA_NAME):
+                raise CorruptLogError(
+                    f"{path} is a metadata store itself, not a backup of one; to use it, move it to"
+                    f" {META_NAME}/{DATA_NAME} in the data directory while no broker runs"
+                )
             raise CorruptLogError(f"{path} is no backup by `logbroker meta backup`, or its end is damaged or missing")
         trailer, (stored_crc,) = content[: _TRAILER.size], _CRC.unpack(content[_TRAILER.size :])
         _, told_bytes, created_at_ms = _TRAILER.unpack(trailer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from logbroker.config import BrokerConfig
 from logbroker.errors import DataDirError
 from logbroker.texts import size_text
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
-from logbroker.tools.metadata_restore import RestorePlan, extracted, plan_restore
+from logbroker.tools.metadata_restore import RestorePlan, extracted, plan_restore, store_in_use
 from logbroker.tools.metadata_restore import restore as put_in_place
 
 _ADVICE: Final = (
@@ -119,8 +120,15 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     if as_json:
         terminal.write_json(_document(plan, replaced, restored=not dry_run))
     elif not dry_run:
-        kept = f"; the store that was there is kept as {replaced}: remove it when you no longer need it"
-        tell("restored" if replaced is None else f"restored{kept}")
+        kept = (
+            ""
+            if replaced is None
+            else (
+                f"; the store that was there is kept as {replaced}: remove it when you no longer need it; to go back to it,"
+                f" stop the broker, then: mv {shlex.quote(str(replaced))} {shlex.quote(str(store_in_use(replaced)))}"
+            )
+        )
+        tell(f"restored{kept}")
     if not as_json and plan.keep_all:
         _tell_to_set_retention(plan.keep_all)
 

@@ -565,7 +565,15 @@ def test_a_restore_says_what_it_keeps_and_until_when(
 ) -> None:
     assert run(["meta", "restore", made.path, "--data-dir", str(stopped.data_dir), "--yes"]) == 0
     (replaced,) = (stopped.data_dir / "meta").glob("data.mdb.replaced-*")
-    assert f"is kept as {replaced}: remove it when you no longer need it" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"is kept as {replaced}: remove it when you no longer need it" in told
+    # Who has it named as a backup learns how to use it; the command that the restore told does that.
+    assert run(["meta", "restore", str(replaced), "--data-dir", str(stopped.data_dir), "--yes"]) == 1
+    assert "is a metadata store itself, not a backup of one" in capsys.readouterr().err
+    before = replaced.read_bytes()
+    subprocess.run(told.partition("stop the broker, then: ")[2], shell=True, check=True)
+    assert (stopped.data_dir / "meta" / "data.mdb").read_bytes() == before
+    assert not replaced.exists()
 
 
 def test_a_restore_asks(
