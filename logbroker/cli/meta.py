@@ -124,8 +124,8 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
             ""
             if replaced is None
             else (
-                f"; the store that was there is kept as {replaced}: remove it when you no longer need it; to go back to it,"
-                f" stop the broker, then: mv {shlex.quote(str(replaced))} {shlex.quote(str(store_in_use(replaced)))}"
+                f"; the store that was there is kept as {replaced}: remove it when you no longer need it; to go back"
+                f" to it, stop the broker, then: mv {shlex.quote(str(replaced))} {shlex.quote(str(store_in_use(replaced)))}"
             )
         )
         tell(f"restored{kept}")
