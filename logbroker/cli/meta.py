@@ -120,14 +120,13 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     if as_json:
         terminal.write_json(_document(plan, replaced, restored=not dry_run))
     elif not dry_run:
-        kept = (
-            ""
-            if replaced is None
-            else (
-                f"; the store that was there is kept as {replaced}: remove it when you no longer need it; to go back"
-                f" to it, stop the broker, then: mv {shlex.quote(str(replaced))} {shlex.quote(str(store_in_use(replaced)))}"
+        kept = ""
+        if replaced is not None:
+            back = shlex.join(["mv", str(replaced), str(store_in_use(replaced))])
+            kept = (
+                f"; the store that was there is kept as {replaced}: remove it when you no longer need it; to go back to"
+                f" it, stop the broker, then: {back}"
             )
-        )
         tell(f"restored{kept}")
     if not as_json and plan.keep_all:
         _tell_to_set_retention(plan.keep_all)

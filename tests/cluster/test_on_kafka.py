@@ -30,12 +30,20 @@ from logbroker.client import Admin, Consumer, Producer, QueueAdmin, QueueSetting
 from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.engine import LogEngine, StateEvent, StateStore
-from logbroker.errors import InvalidConfigError, LogbrokerError, StaleOwnerError, UnknownTopicError
-from logbroker.record.codec import NewRecord, split_batches
+from logbroker.errors import (
+    InvalidConfigError,
+    LogbrokerError,
+    StaleGenerationError,
+    StaleOwnerError,
+    UnknownTopicError,
+)
+from logbroker.record.codec import NewRecord, split_batches, with_producer
+from logbroker.v1 import log_pb2
 from tests.cluster import cluster_storm
 from tests.cluster.kafka_cluster import KafkaCluster, class_path
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.torture import drawn_seed
+from tests.grpc_api.api import Api, batch_of
 from tests.queue_storm.weather import Weather
 
 pytestmark = [pytest.mark.prove, pytest.mark.usefixtures("quiet_clients")]
@@ -521,6 +529,27 @@ async def test_what_one_gateway_has_stored_the_others_know_at_once(both: list[Br
             [lag] = await admin.group_lag(group)
             assert lag.committed is not None
             assert lag.committed.offset == 4 * number
+
+
+async def test_a_batch_that_was_appended_before_its_topic_grew_is_still_a_repeat(both: list[BrokerProcess]) -> None:
+    """Through whichever gateway: the first one may have died before it could answer."""
+    first, second = (Api(each.address) for each in both)
+    async with Admin(both[0].address) as admin:
+        await admin.create_topic("log", 1)
+        identity = first.log.InitProducerId(log_pb2.InitProducerIdRequest())
+        batches = [
+            with_producer(batch_of(b"%d" % number), identity.producer_id, identity.producer_epoch, number)
+            for number in range(8)
+        ]
+        sent = [first.produce("log", batch, generation=1) for batch in batches[:7]]
+        await admin.alter_topic("log", partitions=2)
+        # A leader remembers five.
+        for number, api in itertools.product(range(2, 7), (first, second)):
+            again = api.produce("log", batches[number], generation=1)
+            assert (again.status.code, again.base_offset, again.duplicate) == (0, sent[number].base_offset, True)
+        for api in (first, second):
+            assert api.produce("log", batches[7], generation=1).status.reason == StaleGenerationError.reason
+    assert await read_all(both[0].address, "log", 7) == {None: [b"%d" % number for number in range(7)]}
 
 
 async def test_who_takes_a_home_over_asks_where_the_logs_end(

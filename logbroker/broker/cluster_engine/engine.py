@@ -45,7 +45,7 @@ from logbroker.errors import (
 )
 from logbroker.kafka_wire.apis import INIT_PRODUCER_ID
 from logbroker.kafka_wire.messages.init_producer_id import InitProducerIdRequest
-from logbroker.record.header import check_new_batch
+from logbroker.record.header import NO_PRODUCER_ID, BatchHeader, check_new_batch
 from logbroker.types import Durability, TimestampType, TopicId
 
 INIT_SECONDS: Final = 15.0
@@ -194,9 +194,19 @@ class ClusterEngine:
 
     def _append_one(self, item: Append, now_ms: int) -> asyncio.Future[Appended]:
         partition = self._topics.partition(item.topic_id, item.partition)
-        config = self._catalog.by_id(item.topic_id).config
         header = check_new_batch(item.batch)
-        latest_ms = now_ms + config.message_timestamp_after_max_ms
+        try:
+            self._check(item, header, now_ms)
+        except LogbrokerError as refusal:
+            if header.producer_id == NO_PRODUCER_ID:
+                raise
+            # A batch that was appended before stays a repeat, even if it would be refused now.
+            return partition.repeat(item.batch, header, refusal.as_value())
+        return partition.append(item.batch, header, partial(self._check_generation, item) if item.generation else None)
+
+    def _check(self, item: Append, header: BatchHeader, now_ms: int) -> None:
+        """Raise the error for a batch that the topic does not take now."""
+        config = self._catalog.by_id(item.topic_id).config
         if item.generation:
             self._check_generation(item)
             self._check_fence(item)
@@ -205,12 +215,12 @@ class ClusterEngine:
                 f"the {'record makes a' if header.record_count == 1 else 'records make a'} batch of"
                 f" {len(item.batch)} bytes; the topic takes {config.max_message_bytes} (max.message.bytes)"
             ).with_bound(config.max_message_bytes)
+        latest_ms = now_ms + config.message_timestamp_after_max_ms
         if header.max_timestamp_ms > latest_ms and config.message_timestamp_type is TimestampType.CREATE_TIME:
             raise InvalidTimestampError(
                 f"a record is stamped {header.max_timestamp_ms - now_ms} ms ahead of the gateway; the topic takes"
                 f" {config.message_timestamp_after_max_ms} (message.timestamp.after.max.ms)"
             ).with_bound(latest_ms)
-        return partition.append(item.batch, header, partial(self._check_generation, item) if item.generation else None)
 
     def _check_generation(self, item: Append) -> None:
         """Raise StaleGenerationError if a batch was routed by another generation than the topic's."""

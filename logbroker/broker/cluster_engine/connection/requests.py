@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from logbroker.broker.cluster_engine.connection.codes import DUPLICATE_SEQUENCE_NUMBER, NONE
-from logbroker.broker.cluster_engine.connection.link import ClusterLink, Line, PassingError
+from logbroker.broker.cluster_engine.connection.link import ClusterLink, Line, PassingError, check
 from logbroker.engine import Buffer
-from logbroker.kafka_wire.apis import FETCH, PRODUCE
+from logbroker.kafka_wire.apis import DESCRIBE_PRODUCERS, FETCH, PRODUCE
+from logbroker.kafka_wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 from logbroker.kafka_wire.messages.fetch import (
     FetchRequest,
     FetchRequestPartition,
@@ -49,6 +50,20 @@ async def append(
     if found.error_code == DUPLICATE_SEQUENCE_NUMBER:
         found.error_code = NONE
     return found
+
+
+async def last_sequence(link: ClusterLink, topic: str, partition: int, producer_id: int) -> tuple[int, int] | None:
+    """Return the epoch of an idempotent producer and its last sequence number in a partition, or None if the leader
+    knows neither. Raises PassingError, or BrokerUnavailableError if the cluster refuses to tell."""
+    wanted = DescribeProducersRequestTopic(name=topic, partition_indexes=[partition])
+    leader = link.leader(topic, partition)
+    answer = await link.ask(leader.leader, DESCRIBE_PRODUCERS, DescribeProducersRequest(topics=[wanted]))
+    found = _only(answer.topics, "partitions")
+    check(found.error_code, f"a look at the producers of {topic}-{partition}")
+    for producer in found.active_producers:
+        if producer.producer_id == producer_id:
+            return producer.producer_epoch, producer.last_sequence
+    return None
 
 
 async def read(

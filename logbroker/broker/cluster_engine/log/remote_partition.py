@@ -18,7 +18,7 @@ from logbroker.broker.cluster_engine.connection.link import ClusterLink, Passing
 from logbroker.broker.cluster_engine.connection.refusals import refusal
 from logbroker.engine import Appended, Buffer, PartitionFacts
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, PartitionOfflineError
-from logbroker.record.header import BatchHeader
+from logbroker.record.header import MAX_SEQUENCE, BatchHeader
 from logbroker.types import PartitionKey, TopicId
 
 _log = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ class _Pending(msgspec.Struct, gc=False, eq=False):
     done: asyncio.Future[Appended]
     check: Callable[[], None] | None
     """Raises an error if the batch may not be appended any more."""
+    refusal: LogbrokerError | None = None
+    """Why it must not be appended; it is answered like the first time if the cluster has it already."""
     is_sent: bool = False
     """Whether it may have arrived."""
 
@@ -135,7 +137,15 @@ class RemotePartition:
     ) -> asyncio.Future[Appended]:
         """Send a batch after all earlier ones. The result is set when all replicas in sync have it. `check` is called
         before the batch is sent, and raises an error if it may not be appended any more."""
-        pending = _Pending(batch, header, asyncio.get_running_loop().create_future(), check)
+        return self._queue(_Pending(batch, header, asyncio.get_running_loop().create_future(), check))
+
+    def repeat(self, batch: Buffer, header: BatchHeader, refusal: LogbrokerError) -> asyncio.Future[Appended]:
+        """Answer a batch of an idempotent producer that must not be appended now. It may be one that was sent before,
+        through this gateway or another one, and not answered: then the result is as for the first time. Otherwise the
+        future gets the refusal, which tells the sender that the batch was not appended."""
+        return self._queue(_Pending(batch, header, asyncio.get_running_loop().create_future(), None, refusal))
+
+    def _queue(self, pending: _Pending) -> asyncio.Future[Appended]:
         self._waiting.append(pending)
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send())
@@ -166,6 +176,8 @@ class RemotePartition:
         if self.closed:
             raise refusal(UNKNOWN_TOPIC_OR_PARTITION, f"an append to {self.name}", "the topic is deleted")
         self._check_lease()
+        if pending.refusal is not None and not await self._has(pending.header):
+            raise pending.refusal.anew()
         if pending.check is not None:
             try:
                 pending.check()
@@ -184,8 +196,19 @@ class RemotePartition:
         end = -1 if self.has_open_transaction else found.base_offset + pending.header.record_count
         self.heard(found.log_start_offset, end)
         return Appended(
-            found.base_offset, found.log_append_time_ms, self.log_start_offset, self.leader_epoch, duplicate=False
+            *(found.base_offset, found.log_append_time_ms, self.log_start_offset, self.leader_epoch),
+            duplicate=pending.refusal is not None,
         )
+
+    async def _has(self, header: BatchHeader) -> bool:
+        """Return whether the cluster has a batch, as far as its sequence numbers tell. The cluster refuses a batch of
+        an older epoch itself."""
+        known = await requests.last_sequence(self._link, self.topic, self.key.partition, header.producer_id)
+        if known is None:
+            return False
+        epoch, sequence = known
+        ahead = (header.last_sequence - sequence) & MAX_SEQUENCE
+        return epoch > header.producer_epoch or (epoch == header.producer_epoch and not 0 < ahead <= MAX_SEQUENCE // 2)
 
 
 def _fail(pending: _Pending, error: LogbrokerError) -> None:
