@@ -90,6 +90,11 @@ class ServerProcess:
             os.killpg(process.pid, signal.SIGKILL)  # the group is its own: nobody else's process is in it
         process.wait()
 
+    def signal(self, how: signal.Signals) -> None:
+        """Send a signal to it and all that it has started."""
+        assert self._process is not None
+        os.killpg(self._process.pid, how)
+
     def resident_bytes(self) -> int:
         """Return the resident memory of all processes of its group."""
         return sum(_resident_bytes(pid) for pid in _group(self._process.pid)) if self._process else 0

@@ -6,12 +6,14 @@ import asyncio
 import functools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -119,6 +121,15 @@ class KafkaCluster:
     def kill(self, number: int) -> None:
         """Kill a node, the first of which has number 0."""
         self._nodes[number].kill()
+
+    @contextmanager
+    def frozen(self, number: int) -> Iterator[None]:
+        """Let a node stand still."""
+        self._nodes[number].signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._nodes[number].signal(signal.SIGCONT)
 
     async def start_again(self, number: int) -> None:
         """Start a node that was killed, and wait until the others know it."""

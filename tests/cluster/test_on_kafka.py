@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import signal
@@ -22,6 +23,7 @@ from logbroker.broker.cluster_engine.connection import requests
 from logbroker.broker.cluster_engine.connection.link import ClusterLink
 from logbroker.broker.cluster_engine.lifetime import open_cluster_engine
 from logbroker.broker.cluster_engine.log import offsets
+from logbroker.broker.cluster_engine.log.remote_partition import RemotePartition
 from logbroker.broker.cluster_engine.state.state_partition import StatePartition
 from logbroker.broker.cluster_engine.state.state_rows import records_of
 from logbroker.broker.cluster_engine.state.state_store import STATE_PARTITIONS, STATE_TOPIC, HomeStore, open_state_topic
@@ -31,7 +33,9 @@ from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.engine import LogEngine, StateEvent, StateStore
 from logbroker.errors import (
+    BrokerUnavailableError,
     InvalidConfigError,
+    InvalidPartitionsError,
     LogbrokerError,
     StaleGenerationError,
     StaleOwnerError,
@@ -295,6 +299,13 @@ async def test_an_open_transaction_holds_up_its_own_partition_alone(
     assert Counter(worked) == Counter([b"open", *(b"%d" % number for number in range(60))])
 
 
+async def grown(admin: Admin, topic: str, partitions: int) -> None:
+    """Let a topic grow, however often nobody knows whether it has: the node that was asked may be the frozen one."""
+    while (await admin.describe_topic(topic)).info.partitions < partitions:
+        with contextlib.suppress(BrokerUnavailableError, InvalidPartitionsError):
+            await admin.alter_topic(topic, partitions=partitions)
+
+
 async def has_partitions(admin: Admin, topic: str, partitions: int) -> None:
     """Return as soon as a topic has so many partitions; 0: it does not exist."""
     async with asyncio.timeout(SECONDS):
@@ -550,6 +561,30 @@ async def test_a_batch_that_was_appended_before_its_topic_grew_is_still_a_repeat
         for api in (first, second):
             assert api.produce("log", batches[7], generation=1).status.reason == StaleGenerationError.reason
     assert await read_all(both[0].address, "log", 7) == {None: [b"%d" % number for number in range(7)]}
+
+
+async def test_a_generation_begins_above_all_that_is_acknowledged_later(
+    cluster: KafkaCluster, both: list[BrokerProcess]
+) -> None:
+    """A replica that does not answer holds up a record that another gateway has sent before the growth."""
+    first, second = both
+    api = Api(first.address)
+    link = ClusterLink(cluster.addresses)
+    await link.open()
+    async with Admin(second.address, request_timeout_seconds=60) as admin:
+        topic = await admin.create_topic("log", 1)
+        await link.refresh()
+        partition = RemotePartition(link, lambda: None, "log", topic.id, 0)
+        follower = next(node for node in sorted(link.nodes) if node != partition.leader)
+        with cluster.frozen(follower - 1):
+            sending = asyncio.create_task(asyncio.to_thread(api.produce, "log", batch_of(b"late"), generation=1))
+            async with asyncio.timeout(SECONDS):
+                while not (await offsets.list_offsets(link, {partition: -1}, replica_id=-2))[partition].offset:
+                    await asyncio.sleep(0.02)
+            await grown(admin, "log", 2)
+            assert (await sending).base_offset == 0
+        assert (await admin.describe_topic("log")).generations[-1].start_offsets == (1,)
+    await link.close()
 
 
 async def test_who_takes_a_home_over_asks_where_the_logs_end(

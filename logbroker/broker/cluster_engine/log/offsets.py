@@ -40,7 +40,10 @@ LOOK_UP_SECONDS: Final = 15.0
 _UNCOMMITTED: Final = 0
 _COMMITTED: Final = 1
 _TIMEOUT_MS: Final = 10_000
-_ANY_REPLICA: Final = -1
+_CONSUMER: Final = -1
+"""The replica id of a reader, who is told of what all replicas in sync have."""
+_DEBUGGER: Final = -2
+"""The replica id with which a leader tells where its own log ends (Kafka's DEBUGGING_REPLICA_ID)."""
 _WITHOUT_TIMEOUT: Final = 9
 """The last version of ListOffsets that says nothing of remote storage."""
 
@@ -103,6 +106,21 @@ class Offsets:
             with contextlib.suppress(PassingError):
                 await self._link.refresh()
 
+    async def committed_ends(self, partitions: Sequence[RemotePartition]) -> list[int]:
+        """Return where the partitions end, open transactions included. Raises PassingError as long as a leader does not
+        answer, or has something that not all replicas in sync have: that is not acknowledged yet, and will be."""
+        wanted = dict.fromkeys(partitions, LATEST)
+        logs = await list_offsets(self._link, wanted, replica_id=_DEBUGGER)
+        # Later, so that everything which was in the logs counts.
+        ends = await list_offsets(self._link, wanted, isolation_level=_UNCOMMITTED)
+        for partition in partitions:
+            log, end = logs.get(partition), ends.get(partition)
+            if log is None or end is None or log.error_code != NONE or end.error_code != NONE:
+                raise PassingError(f"{partition.name} has no leader that tells where it ends")
+            if end.leader_epoch != log.leader_epoch or end.offset < log.offset:
+                raise PassingError(f"{partition.name} ends in records that some of its replicas do not have yet")
+        return [ends[partition].offset for partition in partitions]
+
     async def find(self, partition: RemotePartition, timestamp_ms: int) -> FoundOffset:
         """Find the first record at or after a time, or at a special time."""
 
@@ -118,7 +136,11 @@ class Offsets:
 
 
 async def list_offsets(
-    link: ClusterLink, wanted: Mapping[RemotePartition, int], *, isolation_level: int = _COMMITTED
+    link: ClusterLink,
+    wanted: Mapping[RemotePartition, int],
+    *,
+    isolation_level: int = _COMMITTED,
+    replica_id: int = _CONSUMER,
 ) -> dict[RemotePartition, ListOffsetsResponsePartition]:
     """Return the offsets at these times. Partitions that have no leader, or whose node does not answer, are left
     out."""
@@ -130,7 +152,7 @@ async def list_offsets(
             continue
     answers = await asyncio.gather(
         *(
-            _list_at(link, node, {each: wanted[each] for each in led}, isolation_level)
+            _list_at(link, node, {each: wanted[each] for each in led}, isolation_level, replica_id)
             for node, led in by_leader.items()
         )
     )
@@ -138,7 +160,7 @@ async def list_offsets(
 
 
 async def _list_at(
-    link: ClusterLink, node: int, wanted: Mapping[RemotePartition, int], isolation_level: int
+    link: ClusterLink, node: int, wanted: Mapping[RemotePartition, int], isolation_level: int, replica_id: int
 ) -> dict[RemotePartition, ListOffsetsResponsePartition]:
     topics: dict[str, list[ListOffsetsRequestPartition]] = {}
     for partition, timestamp_ms in wanted.items():
@@ -146,7 +168,7 @@ async def _list_at(
             ListOffsetsRequestPartition(partition_index=partition.key.partition, timestamp=timestamp_ms)
         )
     request = ListOffsetsRequest(
-        replica_id=_ANY_REPLICA,
+        replica_id=replica_id,
         isolation_level=isolation_level,
         topics=[ListOffsetsRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
     )

@@ -618,12 +618,7 @@ class ClusterTopics:
             raise unknown_topic_id(topic.id)
         if len(found.partitions) < partitions:
             raise PassingError(f"topic {topic.name} has not grown yet")
-        begun_at = monotonic()
-        await self.offsets.sweep(self._partitions[topic.id])
-        if not all(each.fresh_at >= begun_at for each in self._partitions[topic.id]):
-            # What was heard before does not count: records may have been appended through other gateways since.
-            raise PassingError(f"a partition of topic {topic.name} has no leader that tells its end")
-        return [each.high_watermark for each in self._partitions[topic.id]]
+        return await self.offsets.committed_ends(self._partitions[topic.id])
 
     async def _to_the_end(self, change: Awaitable[Topic]) -> Topic:
         """Carry out a change after the one before. Once begun, it finishes even if its caller is cancelled."""
