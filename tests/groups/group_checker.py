@@ -77,6 +77,8 @@ class _Span(msgspec.Struct, eq=False):
     """Offsets of the records that were handled in the span."""
     open: bool = True
     uncertain: bool = False
+    revoked: bool = False
+    """The program was told to let go, and knows of no loss: the member may keep the partition after all."""
 
 
 class _Commit(NamedTuple):
@@ -195,10 +197,19 @@ class _Run:
         span = mine[partition] = _Span(event.process, partition, event.at, offset, handled=offset, until=event.at)
         span.uncertain = self._outages > 0 or event.at <= self._stalled_until.get(event.process, event.at - 1)
         all_spans = self.spans[partition]
-        if before is None or before not in all_spans[-1:] or offset != before.next_offset:
-            # Else it was told to let go, and then kept it after all.
+        if before is None or before not in all_spans[-1:] or not self._goes_on(before, offset):
             self._check_start(event.process, partition, offset)
         all_spans.append(span)
+
+    def _goes_on(self, before: _Span, offset: int) -> bool:
+        """Whether a member goes on where it stopped: it was told to let go, and then kept the partition after all. Then
+        it need not have committed. A convoy goes on at the first record that it has not done, whichever it was given
+        last."""
+        if not before.revoked:
+            return False
+        if not self._in_any_order:
+            return offset == before.next_offset
+        return max(0, self._acknowledged.get(before.partition, NOTHING)) <= offset <= self._handled_up_to(before)
 
     def _check_start(self, process: str, partition: TopicPartition, offset: int) -> None:
         committed = self._acknowledged.get(partition, NOTHING)
@@ -210,7 +221,10 @@ class _Run:
         for partition in event.partitions:
             self._changes.append((event.at, f"{event.process} gave up {partition}"))
             span = self._of_process[event.process].get(partition)
-            if span is not None and span.open:
+            if span is None:
+                continue
+            span.revoked = isinstance(event, Revoked)
+            if span.open:
                 span.open = False
                 if isinstance(event, Revoked) and not span.uncertain:
                     span.until = event.at
@@ -259,14 +273,19 @@ class _Run:
     def _check_done(self, event: CommitBegun, span: _Span, offset: int) -> None:
         """Compare what a convoy's commit says is done with what is handled."""
         partition, handled = span.partition, self.handled[span.partition]
-        while span.handled in handled:
-            span.handled += 1
+        self._handled_up_to(span)
         said = _said(event.done, partition)
         if not said <= handled:
             self._wrong(Kind.COMMIT_AHEAD, f"{event.process} says of {partition} that {min(said - handled)} is done")
         unsaid = {each for each in span.done if each >= offset} - said
         if unsaid:
             self._wrong(Kind.FORGOTTEN, f"{event.process} does not say of {partition} that {min(unsaid)} is done")
+
+    def _handled_up_to(self, span: _Span) -> int:
+        """Return the offset of the first record of a convoy's span that nobody has handled."""
+        while span.handled in self.handled[span.partition]:
+            span.handled += 1
+        return span.handled
 
     def _end_commit(self, event: CommitEnded) -> None:
         commit = self._commits.pop((event.process, event.number))

@@ -216,6 +216,10 @@ BAD = {
         Story().assigned("a").reads("a", 0).commits("a", 1).assigned("b", 0),
     ),
     "a new owner begins too late": (Kind.WRONG_START, Story().assigned("a").reads("a", 0).assigned("b", 1)),
+    "it begins again where it stopped, though it was lost": (
+        Kind.WRONG_START,
+        Story().assigned("a").reads("a", 0).lost("a").assigned("a", 1),
+    ),
     "a woken member begins where it was": (
         Kind.WRONG_START,
         Story().frozen("a").assigned("b").reads("b", 0).commits("b", 1).revoked("b").assigned("a"),
@@ -310,9 +314,47 @@ GOOD_OF_CONVOYS = {
     .reads("b", 2)
     .commits("b", 4),
     "what was not committed comes again": Story().assigned("a").reads("a", 0, 1).assigned("b").reads("b", 0, 1),
+    "it keeps what it was told to give, and has done more than it was given last": Story()
+    .assigned("a")
+    .reads("a", 1)
+    .reads("a", 3)
+    .reads("a", 0)
+    .reads("a", 2)
+    .revoked("a")
+    .broker_killed()
+    .assigned("a", 4)
+    .commits("a", 4),
+    "it keeps what it was told to give, and goes on with what it was interrupted at": Story()
+    .assigned("a")
+    .reads("a", 0, 1)
+    .delivered("a", 2)
+    .reads("a", 3)
+    .revoked("a")
+    .assigned("a", 2)
+    .reads("a", 2),
     "a failed record comes again": Story().assigned("a").delivered("a", 0).delivered("a", 0).handled("a", 0),
 }
 BAD_OF_CONVOYS = {
+    "it keeps what it was told to give, and passes over what it has not done": (
+        Kind.WRONG_START,
+        Story().assigned("a").reads("a", 0).delivered("a", 1).reads("a", 2).revoked("a").assigned("a", 3),
+    ),
+    "it keeps what it was told to give, and begins below what it has committed": (
+        Kind.WRONG_START,
+        Story().assigned("a").reads("a", 0, 1).commits("a", 2).revoked("a").assigned("a", 1),
+    ),
+    "another begins where it stopped": (
+        Kind.WRONG_START,
+        Story().assigned("a").reads("a", 1).reads("a", 0).revoked("a").assigned("b", 2),
+    ),
+    "it begins again where it stopped, though another had it": (
+        Kind.WRONG_START,
+        Story().assigned("a").reads("a", 1).reads("a", 0).revoked("a").assigned("b").revoked("b").assigned("a", 2),
+    ),
+    "it begins again where it stopped, though it was lost": (
+        Kind.WRONG_START,
+        Story().assigned("a").reads("a", 1).reads("a", 0).revoked("a").lost("a").assigned("a", 2),
+    ),
     "a key out of order": (Kind.OUT_OF_ORDER, Story().assigned("a").reads("a", 2)),
     "a successor before its turn": (Kind.OUT_OF_ORDER, Story().assigned("a").delivered("a", 0, 2)),
     "a commit ahead of what runs": (Kind.COMMIT_AHEAD, Story().assigned("a").delivered("a", 0).commits("a", 1)),
