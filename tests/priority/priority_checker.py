@@ -16,8 +16,8 @@ A lane counts as urgent as the most urgent of its records that had been answered
 urgent of those that had been sent.
 
 A record may be handed out to somebody whose program never sees it: the process was killed, the answer did not come, the
-client gave it back. But receipts have no gaps: one that nobody noted stands for one such record. So while n of them may
-still be out, n records may be, and only more than n overtaken ones prove anything.
+client gave it back. But receipts have no gaps: one that nobody noted stands for one such record. So an overtaken record
+is excused only by such a receipt of its own, for as long as that may be out.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Report(msgspec.Struct):
     checked: int = 0
     """Records handed out while others waited."""
     excused: int = 0
-    """How many of these overtook others that may have been out."""
+    """Records that were overtaken and may have been out. Each took a receipt that nobody noted, so that no other was
+    excused by it."""
 
 
 class _Waiting(NamedTuple):
@@ -66,6 +67,15 @@ class _Waiting(NamedTuple):
     until: int
     level: int
     sent: Sent
+
+
+class _Overtaken(msgspec.Struct):
+    """A record that was overtaken once or more while it waited, though it may have been out."""
+
+    text: str
+    """The inversion that this was if it was not out."""
+    receipts: set[int]
+    """One of these was its own: nobody noted them, and they may have been out at the time."""
 
 
 def check(events: Iterable[Event], rules: Rules) -> Report:
@@ -154,6 +164,8 @@ def _sweep(
 ) -> None:
     """Go through what was handed out, in its order, beside what waits."""
     heaps: list[list[_Waiting]] = [[] for _ in range(LEVELS)]
+    excused: dict[tuple[RecordId, int], _Overtaken] = {}
+    """Overtaken records, by record and by the receipt until which it waited."""
     entered = 0
     latest = -inf
     for given in handed_out:
@@ -173,23 +185,47 @@ def _sweep(
         if level < lowest or sent.priority > highest:
             report.anomalies.append(Anomaly(Kind.WRONG_BAND, f"{_name(given)}, priority {sent.priority}"))
         rank = history.rules.rank(level, sent)
-        unseen = sum(
-            receipt < given.receipt and given.begun_at < end and receipt >> EPOCH_BITS == given.receipt >> EPOCH_BITS
+        unseen = {
+            receipt
             for receipt, end in history.unseen
-        )
+            if receipt < given.receipt and given.begun_at < end and receipt >> EPOCH_BITS == given.receipt >> EPOCH_BITS
+        }
         overtaken: dict[RecordId, _Waiting] = {}
         for heap in heaps[lowest : highest + 1]:
             for each in _more_urgent(heap, given, rank, history.rules):
                 # A lane that may have come above the band is not this worker's.
                 if highest == LEVELS - 1 or _highest_level(history, lanes[each.record_id], given) <= highest:
                     overtaken[each.record_id] = each
-                if len(overtaken) > unseen:
+                if len(overtaken) > len(unseen):
                     break
-        if len(overtaken) > unseen:
+        if len(overtaken) > len(unseen):
             first = min(overtaken.values(), key=lambda each: history.rules.rank(each.level, each.sent))
             report.anomalies.append(Anomaly(Kind.INVERSION, _inversion(given, sent, level, first)))
-        elif overtaken:
-            report.excused += 1
+        else:
+            for each in overtaken.values():
+                text = _inversion(given, sent, level, each)
+                excused.setdefault((each.record_id, each.until), _Overtaken(text, set())).receipts |= unseen
+    without = _without_receipt(excused.values())
+    report.anomalies += [Anomaly(Kind.INVERSION, each.text) for each in without]
+    report.excused = len(excused) - len(without)
+
+
+def _without_receipt(excused: Iterable[_Overtaken]) -> list[_Overtaken]:
+    """Return as few of these records as possible, so that each of the others has a receipt of its own."""
+    of_receipt: dict[int, _Overtaken] = {}
+
+    def finds_one(record: _Overtaken, tried: set[int]) -> bool:
+        """Give a record a receipt of its own, if that of another has to move on to another receipt for it."""
+        for receipt in record.receipts:
+            if receipt in tried:
+                continue
+            tried.add(receipt)
+            if receipt not in of_receipt or finds_one(of_receipt[receipt], tried):
+                of_receipt[receipt] = record
+                return True
+        return False
+
+    return [record for record in excused if not finds_one(record, set())]
 
 
 def _began_before_a_kill(history: History, given: Given) -> bool:

@@ -172,6 +172,30 @@ def test_a_receipt_that_nobody_noted_excuses_one_record() -> None:
     assert check(Story().sent(4, 9).done(2, 0).events, STRICT).excused == 1
 
 
+def test_a_receipt_that_nobody_noted_excuses_no_other_record_later() -> None:
+    def story() -> Story:
+        return Story().sent(4, 9).done(2, 0).done(3, 1).sent(4, 9)
+
+    assert story().done(4, 2).done(5, 3).inverted()
+    # One that nobody noted lies between them.
+    assert story().done(5, 2).done(6, 3).kinds() == set()
+    assert check(story().done(5, 2).done(6, 3).events, STRICT).excused == 2
+
+
+def test_a_record_leaves_its_receipt_to_another_that_has_no_choice() -> None:
+    # Record 1 may have had receipt 1 or 3, and record 3 only receipt 3: the first is back when record 4 is asked for.
+    story = Story().sent(9, 9, 4).done(2, 0).done(4, 2).done(5, 1).sent(9, 4).done(6, 4).done(7, 3)
+    assert story.kinds(Rules(lease_seconds=12)) == set()
+    assert check(story.events, Rules(lease_seconds=12)).excused == 2
+    assert story.inverted(Rules(lease_seconds=7))
+
+
+def test_a_record_that_is_overtaken_again_is_excused_once() -> None:
+    story = Story().sent(4, 4, 4, 9).done(2, 0).done(3, 1).done(4, 2)
+    assert story.kinds() == set()
+    assert check(story.events, STRICT).excused == 1
+
+
 def test_a_receipt_that_nobody_noted_excuses_nothing_for_longer_than_a_lease() -> None:
     story = Story().sent(4, 9, 4, 4).done(2, 0).sent().sent().done(3, 2).sent().done(4, 3)
     assert story.inverted(Rules(lease_seconds=2))
