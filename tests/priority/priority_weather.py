@@ -70,4 +70,4 @@ class Weather(storm.Weather, frozen=True, kw_only=True):
         default_factory=lambda: {"kill": 30, "freeze": 20, "leave": 20, "broker": 30}
     )
     quiet_seconds: float = 90.0
-    """How long it may take at most to finish everything when all is over."""
+    """How long no record may be finished, at most, when all is over and some are left."""

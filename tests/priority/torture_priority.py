@@ -15,8 +15,6 @@ from tests.priority.priority_weather import GroupPlan, Weather
 COLUMN: Final = "priority-storm"
 _TIMES: Final = 5
 """As many records and events as in `make test`."""
-_QUIET_SECONDS: Final = 400.0
-"""Ten thousand deliveries, one at a time, beside other storms."""
 
 ANY: Final = GroupPlan(name="any")
 LANES: Final = GroupPlan(name="lanes", ordering="key")
@@ -30,9 +28,7 @@ MANY_PARTITIONS: Final = Weather(groups=(ANY, HEADS, AGEING, BANDS), partitions=
 
 def _storm(seed: int, directory: Path) -> Mapping[str, int]:
     short = (ONE_PARTITION, MANY_PARTITIONS)[seed % 2]
-    weather = msgspec.structs.replace(
-        short, records=_TIMES * short.records, events=_TIMES * short.events, quiet_seconds=_QUIET_SECONDS
-    )
+    weather = msgspec.structs.replace(short, records=_TIMES * short.records, events=_TIMES * short.events)
     return run(directory, seed, weather)
 
 
