@@ -127,3 +127,36 @@ async def test_a_group_that_stands_before_damage_is_moved_past_it(
         assert [offset for offset in found if key_of(offset, head) == BAD] == [
             offset for offset in sorted(found) if key_of(offset, head) == BAD
         ]
+
+
+@pytest.mark.parametrize("at", [RECORD_BYTE, HEADER_BYTE], ids=["CRC", "header"])
+async def test_a_rewind_finds_damage_in_done_records_that_nobody_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """The scan would stop at the damage, so the records of a held lane behind it in its segment are given up."""
+    head = 15
+    held = [offset for offset in range(COUNT) if key_of(offset, head) == BAD]
+    async with shell(tmp_path) as opened:
+        await fill_and_work(opened, OnExhausted.PARK, head)
+    async with shell(tmp_path) as opened:
+        run = await again(opened)
+        for _ in range(1 + len(range(head, COUNT)) - len(held)):
+            [(receipt, _record)] = await take(run.link, 1)
+            await ack(run.link, receipt)
+    lost = damage(tmp_path, LATER, at)
+    assert lost.start not in held
+    async with shell(tmp_path) as opened:
+        with monkeypatch.context() as patch:
+            patch.setattr(Scanner, "_scan_some", scan_nothing)
+            run = await again(opened)
+            planned = await run.group.operations.rewind(StartAt(offset=lost.stop), dry_run=True)
+        kept = [offset for offset in held if offset < lost.start]
+        given_up = [offset for offset in held if offset in lost]
+        assert given_up
+        assert planned == [Rewound(0, head, lost.stop, len(kept), len(given_up), len(given_up))]
+        assert await run.group.operations.rewind(StartAt(offset=lost.stop)) == planned
+        await is_scanned(run)
+        found = await worked_off(run)
+        await run.resume()
+        found += await worked_off(run)
+        assert sorted(found) == [*kept, *range(lost.stop, COUNT)]

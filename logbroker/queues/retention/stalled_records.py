@@ -418,11 +418,9 @@ class StalledRecords:
         done = self._queue.done
         while (offset := offset_of(done.skip_done(record_id_of(partition, start)))) < until:
             begun_at = loop.time()
-            [result] = await self._log.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES)])
-            if isinstance(result, LogbrokerError):
-                raise result
-            if result.next_offset <= offset:
-                return  # The end of the log.
+            result = await self._read_at(partition, offset)
+            if result is None:
+                return
             if check_crc:
                 wanted = range(offset, until)
                 damaged = await in_decoder(partial(_first_damaged, result.batches, partition, wanted, done))
@@ -434,25 +432,45 @@ class StalledRecords:
             # Nobody waits for this; deliveries need the interpreter more.
             await asyncio.sleep(loop.time() - begun_at)
 
+    async def _read_as_the_scan(self, partition: int, start: int, until: int) -> AsyncGenerator[ReadResult, None]:
+        """Read everything between two offsets of a partition, done records included, and check each CRC. Sleep as
+        `read` does. Raises the error at which the scan will stop."""
+        loop = asyncio.get_running_loop()
+        while start < until:
+            begun_at = loop.time()
+            result = await self._read_at(partition, start, check_crc=True)
+            if result is None:
+                return
+            yield result
+            start = result.next_offset
+            await asyncio.sleep(loop.time() - begun_at)
+
+    async def _read_at(self, partition: int, offset: int, *, check_crc: bool = False) -> ReadResult | None:
+        """Read some batches; return None at the end of the log."""
+        [result] = await self._log.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES, check_crc=check_crc)])
+        if isinstance(result, LogbrokerError):
+            raise result
+        return result if result.next_offset > offset else None
+
     async def below(self, partition: int, until: int, standing: Standing) -> StalledBelow:
         """Return the stalled records of a partition below an offset that are not done. Damaged parts of the log are
-        passed over. Raises any other error that prevents reading."""
+        passed over. Raises any other error that prevents reading.
+
+        After a rewind, the scan begins at the first of these records and reads everything behind it. So this reads as
+        much: damage in a done record makes the later records of its segment unreadable for the scan.
+        """
         queue = self._queue
         record_ids = RecordIds()
         unreadable = 0
         start = queue.done.floor(partition)
-        failed_at = -1
         while start < until:
             try:
-                async for result in self.read(partition, start, until, check_crc=True):
+                async for result in self._read_as_the_scan(partition, start, until):
                     sifted = sift(result.batches, partition, range(start, until), standing, queue.settings, queue.done)
                     await in_decoder(partial(_gather, sifted, partition, record_ids))
                     start = result.next_offset
                 break
             except CorruptLogError as error:
-                if failed_at != start:
-                    failed_at = start  # Once damage is known, what lies before it can be read.
-                    continue
                 if error.readable_from <= start:
                     raise
                 end = min(until, error.readable_from)
