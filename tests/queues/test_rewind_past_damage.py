@@ -8,9 +8,11 @@ import pytest
 
 from logbroker.queues.model.settings import OnExhausted
 from logbroker.queues.model.starts import Rewound, StartAt
+from logbroker.queues.retention import copies, holder
 from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import split_batches
-from tests.queues.retained import CONFIGS, GroupRun, again
+from logbroker.record.compression import Codec
+from tests.queues.retained import CONFIGS, COPIES, GroupRun, again, begin
 from tests.queues.shell import Shell, ack, hello, nack, shell, take, until
 from tests.queues.test_standing import scan_nothing
 
@@ -160,3 +162,40 @@ async def test_a_rewind_finds_damage_in_done_records_that_nobody_has_read(
         await run.resume()
         found += await worked_off(run)
         assert sorted(found) == [*kept, *range(lost.stop, COUNT)]
+
+
+@pytest.mark.parametrize("is_found", [True, False], ids=["found", "not found"])
+async def test_a_group_is_moved_past_damage_in_its_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_found: bool
+) -> None:
+    """Copies before the damage stay. Later copies in the same file are given up, and new records are served."""
+    monkeypatch.setattr(holder, "BATCH_BYTES", 2000)
+    monkeypatch.setattr(copies, "_CODECS", (Codec.NONE,))
+    async with shell(tmp_path) as opened:
+        run = await begin(opened, [BAD], on_exhausted=OnExhausted.PARK)
+        await opened.engine.alter_topic(opened.engine.topic("t").id, set_configs={"retention.hold.bytes": "0"})
+        await run.write([BAD, b"free"], range(COUNT))
+        await run.work(COUNT)
+        await run.retain()
+        bounds = [(batch.first, last) for last, batch in run.group.hold.copies.batches(0)]
+        assert len(bounds) > 2
+    path = tmp_path / "data" / f"{COPIES}-0" / f"{0:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[len(next(split_batches(bytes(content)))[1]) + RECORD_BYTE] ^= 1
+    path.write_bytes(content)
+    kept = range(bounds[1][0] // 2)
+    async with shell(tmp_path) as opened:
+        with monkeypatch.context() as patch:
+            if not is_found:
+                patch.setattr(Scanner, "_scan_some", scan_nothing)
+            run = await again(opened)
+            if is_found:
+                await until(lambda: run.group.scanner.stopped)
+            start = run.facts().log_start_offset
+            unreadable = len(range(bounds[1][0], start, 2))
+            planned = await run.group.operations.rewind(StartAt(offset=start), dry_run=True)
+            assert planned == [Rewound(0, 0, start, len(kept), unreadable, unreadable)]
+        assert await run.group.operations.rewind(StartAt(offset=start)) == planned
+        await is_scanned(run)
+        await run.resume()
+        assert sorted(await worked_off(run)) == [*kept, *(offset // 2 for offset in range(start, 2 * COUNT))]

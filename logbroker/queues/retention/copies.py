@@ -203,12 +203,14 @@ class Copies:
         end = bisect_left(self._lasts, record_id_of(partition + 1, 0))
         return [(offset_of(last), self._batches[last]) for last in self._lasts[index:end]]
 
-    def next_batch(self, partition: int, offset: int) -> CopyBatch | None:
-        """Return the batch with the copy of the first record at or above `offset` that was copied."""
+    def next_batch(self, partition: int, offset: int) -> tuple[int, CopyBatch] | None:
+        """Return the batch with the copy of the first record at or above `offset` that was copied, as a pair: the last
+        offset that it copies, and the batch."""
         index = bisect_left(self._lasts, record_id_of(partition, offset))
         if index == len(self._lasts) or partition_of(self._lasts[index]) != partition:
             return None
-        return self._batches[self._lasts[index]]
+        last = self._lasts[index]
+        return offset_of(last), self._batches[last]
 
     def floor(self, partition: int) -> int:
         """Return the offset below which all records of a partition are done."""

@@ -12,7 +12,7 @@ import msgspec
 
 from logbroker.config import MAX_INT32
 from logbroker.engine import LogEngine, PartitionFacts, Read, ReadResult, Topic, Watch
-from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
+from logbroker.errors import CorruptLogError, LogbrokerError, OffsetOutOfRangeError
 from logbroker.queues.records.decoder import in_decoder
 from logbroker.queues.retention.copies import Copies
 from logbroker.record.codec import BatchBuilder, LogRecord
@@ -32,8 +32,8 @@ class RetainedLog:
         """Return the engine's facts, with the first offset of the copies as the log start offset."""
         facts = self._engine.partition_facts(topic_id, partition)
         first = self._copies.next_batch(partition, 0)
-        if first is not None and first.first < facts.log_start_offset:
-            facts = msgspec.structs.replace(facts, log_start_offset=first.first)
+        if first is not None and first[1].first < facts.log_start_offset:
+            facts = msgspec.structs.replace(facts, log_start_offset=first[1].first)
         return facts
 
     def watch(self, wake: Callable[[], None]) -> Watch:
@@ -53,14 +53,16 @@ class RetainedLog:
             log_start_offset = facts.log_start_offset
             if wish.offset >= log_start_offset or self._copies.next_batch(wish.partition, 0) is None:
                 return refusal
-            batch = self._copies.next_batch(wish.partition, wish.offset)
+            last_copied, batch = self._copies.next_batch(wish.partition, wish.offset) or (-1, None)
             if batch is not None and batch.first < log_start_offset:
+                try:
+                    copied = await self._copies.read(wish.partition, batch)
+                except CorruptLogError as error:
+                    # Its own offset is one of the internal topic.
+                    error.readable_from = min(last_copied + 1, log_start_offset)
+                    raise
                 # A crash may leave copies of records that the log still has.
-                records = [
-                    record
-                    for record in await self._copies.read(wish.partition, batch)
-                    if record.offset < log_start_offset
-                ]
+                records = [record for record in copied if record.offset < log_start_offset]
                 last = records[-1].offset
                 if last >= wish.offset:
                     batches = await in_decoder(partial(_in_place, records))
