@@ -82,6 +82,9 @@ class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
     """Whether it is unknown how often the broker or the computer has stopped since the checkpoint: the row comes from a
     restored backup, or a start has refused the partition. Damage after the recovery point is then not explained by a
     power cut."""
+    given_up: list[SegmentCheckpoint] = []
+    """Segments that a repair gave up at or after the log start offset, as they were known before. They tell whether a
+    file that is found later is one of them."""
 
 
 def epochs_unknown_below(checkpoint: PartitionCheckpoint, epochs: Sequence[EpochStart]) -> list[EpochStart]:
@@ -139,7 +142,8 @@ def decode_partition(key: bytes, row: bytes) -> PartitionCheckpoint:
     except msgspec.MsgspecError as error:
         raise unreadable_row(PARTITIONS, key, error) from None
     offsets = [checkpoint.recovery_point, checkpoint.log_start_offset]
-    offsets += [number for entry in checkpoint.segments for number in (entry.base_offset, entry.size_bytes)]
+    entries = [*checkpoint.segments, *checkpoint.given_up]
+    offsets += [number for entry in entries for number in (entry.base_offset, entry.size_bytes)]
     if min(offsets) < 0 or max(offsets) > MAX_INT64:
         raise unreadable_row(PARTITIONS, key, f"its offsets and sizes range from {min(offsets)} to {max(offsets)}")
     if not all(batches for _, _, batches in checkpoint.old_producers):

@@ -48,6 +48,7 @@ class PartitionLog:
         "_directory",
         "_epochs",
         "_files",
+        "_given_up",
         "_handles",
         "_producers",
         "_progress",
@@ -90,6 +91,7 @@ class PartitionLog:
         self._files = files
         self._handles = handles
         self._rules = Continuity(found.epochs, found.gaps_below)
+        self._given_up = found.given_up
         for segment in segments:
             segment.rules = self._rules
         self._reader = LogReader(directory.rpartition("/")[2], files, handles, self._rules)
@@ -463,6 +465,7 @@ class PartitionLog:
             epochs=[entry for entry in self._epochs if entry.start_offset < synced.offset],
             unsynced_bound_bytes=-1 if self.config.durability is Durability.WRITTEN else self.unsynced_bound_bytes,
             gaps_below=self._rules.gaps_below,
+            given_up=[entry for entry in self._given_up if entry.base_offset >= self.log_start_offset],
         )
 
     def stored(self, checkpoint: PartitionCheckpoint) -> None:

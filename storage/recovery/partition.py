@@ -67,6 +67,8 @@ class RecoveredPartition:
     """Producers at the end of the log. Also knows which producers were forgotten during recovery."""
     gaps_below: int
     """See PartitionCheckpoint."""
+    given_up: list[SegmentCheckpoint]
+    """See PartitionCheckpoint."""
     cut_bytes: int = 0
     """Bytes that were cut off the log's end, including segments that were set aside."""
 
@@ -156,6 +158,7 @@ class _Recovery:
             epochs=epochs,
             producers=ProducerStates(checkpoint.producers, forgotten_below=checkpoint.forgotten_below),
             gaps_below=checkpoint.gaps_below,
+            given_up=checkpoint.given_up,
         )
         cut = False
         if new_bases or (known and on_disk[known[-1].base_offset] > known[-1].size_bytes):

@@ -747,19 +747,36 @@ def _too_long(content: bytes) -> bytes:
     return content + further
 
 
+def _begins_elsewhere(content: bytes) -> bytes:
+    return content[int.from_bytes(content[8:12], "big") + 12 :]
+
+
 def _of_another_partition(content: bytes) -> bytes:
-    """It neither begins nor ends where the gap does."""
-    size_bytes = int.from_bytes(content[8:12], "big") + 12
-    return content[size_bytes:-size_bytes]
+    """It has the offsets and sizes of the right one."""
+    other = bytearray()
+    while len(other) < len(content):
+        batch = bytearray(batch_of(*[b"another 1"] * RECORDS))
+        batch[:8] = content[len(other) : len(other) + 8]
+        batch[12:16] = bytes(4)  # The leader epoch.
+        other += batch
+    assert len(other) == len(content)
+    return bytes(other)
 
 
-@pytest.mark.parametrize("other", [_damaged, _of_another_epoch, _too_long, _of_another_partition])
+@pytest.mark.parametrize("other", [_damaged, _of_another_epoch, _too_long, _begins_elsewhere, _of_another_partition])
+@pytest.mark.parametrize("has_grown", [False, True], ids=["at once", "after further records"])
 def test_a_file_that_does_not_fit_the_gap_is_not_taken_back(
-    stopped: StoppedPartition, other: Callable[[bytes], bytes]
+    stopped: StoppedPartition, other: Callable[[bytes], bytes], has_grown: bool
 ) -> None:
     original = stopped.logs()[1].read_bytes()
     middle_missing(stopped)
     repaired(stopped.directory, accept_gaps=True)
+    expected = [value for offset, value in enumerate(VALUES) if not 42 <= offset < 84]
+    if has_grown:
+        opened(stopped)
+        stopped.disk.append(batch_of(b"later"))
+        expected.append(b"later")
+        stopped.stop()
     content = other(original)
     first = int.from_bytes(content[:8], "big")
     (stopped.directory / f"{first:020d}.log").write_bytes(content)
@@ -767,5 +784,42 @@ def test_a_file_that_does_not_fit_the_gap_is_not_taken_back(
     assert len(plan.set_aside) == 1
     assert Path(plan.set_aside[0][1]).read_bytes() == content
     opened(stopped)
-    expected = [value for offset, value in enumerate(VALUES) if not 42 <= offset < 84]
     assert stopped.disk.values() == expected
+
+
+def test_a_file_of_which_nothing_is_known_is_taken_back_only_if_the_operator_says_so(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[1]
+    original = log.read_bytes()
+    middle_missing(stopped)
+    repaired(stopped.directory, accept_gaps=True)
+    key = checkpoint_key(stopped.disk.topic_id, 0)
+    store = MetadataStore.open(stopped.data_dir / "meta", on_failure=print)
+    checkpoint = decode_partition(key, store.get("partitions", key) or b"")
+    assert [entry.base_offset for entry in checkpoint.given_up] == [int(log.stem)]
+    # An earlier version did not store it.
+    store.submit(encode_checkpoint(key, replace(checkpoint, given_up=[]))).result(20)
+    store.close()
+    log.write_bytes(original)
+    found = survey(partition_of(stopped.directory), nothing)
+    assert found.strays == [str(log)]
+    assert "--take-back" in found.problems[0].message
+    found = survey(partition_of(stopped.directory), nothing, take_back=True)
+    assert (found.strays, found.returned) == ([], [(42, 84)])
+    plan = plan_repair(found, accept_gaps=True)
+    assert plan is not None
+    partition_repair.repair(plan)
+    opened(stopped)
+    assert stopped.disk.values() == VALUES
+
+
+@pytest.mark.parametrize("log_start", [0, 84], ids=["all", "deleted"])
+def test_a_partition_remembers_what_a_repair_gave_up_until_it_is_deleted(
+    stopped: StoppedPartition, log_start: int
+) -> None:
+    middle_missing(stopped)
+    repaired(stopped.directory, accept_gaps=True)
+    log = opened(stopped)
+    log.remove_files(log.advance_log_start(log_start))
+    checkpoint = log.checkpoint()
+    assert [entry.base_offset for entry in checkpoint.given_up] == ([] if log_start else [42])
+    stopped.disk.kill()

@@ -309,6 +309,13 @@ def test_repair_of_a_partition_shows_what_is_wrong_and_lets_choose(
     assert "is repaired" in segment("repair", directory, "--accept-gaps", "--yes")
     segment("verify", stopped.data_dir)
     assert "nothing to repair" in segment("repair", directory, "--cut", "--yes")
+    rest = content[int.from_bytes(content[8:12], "big") + 12 :]
+    unknown = directory / f"{int.from_bytes(rest[:8], 'big'):020d}.log"
+    unknown.write_bytes(rest)
+    assert "take it back with --take-back" in segment("repair", directory, "--accept-gaps", "--dry-run")
+    assert "it is taken back" in segment("repair", directory, "--accept-gaps", "--take-back", "--dry-run")
+    unknown.unlink()
+    segment("repair", stopped.logs()[0], "--take-back", exit_code=2)
     segment("repair", directory, "--cut", "--accept-gaps", exit_code=2)
     segment("repair", stopped.logs()[0], "--cut", exit_code=2)
     segment("repair", stopped.data_dir, exit_code=2)

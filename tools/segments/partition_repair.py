@@ -177,23 +177,25 @@ class PartitionPlan(msgspec.Struct, kw_only=True):
         return [kept for kept in self.kept if kept.kept_bytes != kept.size_bytes]
 
 
-def survey(partition: PartitionFiles, progress: Progress) -> Survey:
+def survey(partition: PartitionFiles, progress: Progress, *, take_back: bool = False) -> Survey:
     """Read a whole partition, and report what is wrong. Writes nothing.
 
-    Raises DataDirError and CorruptLogError if there is a metadata store that cannot be read, and OSError.
+    `take_back`: whether to take back files that fit into an accepted gap even if it is not known which files were lost
+    there. Raises DataDirError and CorruptLogError if there is a metadata store that cannot be read, and OSError.
     """
     if partition.directory.is_symlink():
         raise CorruptLogError(f"{partition.directory}: it is a symbolic link; put the directory itself there")
     known = knowledge_for_repair(partition, with_producers=True)
-    return _Surveyor(partition, known, progress).run()
+    return _Surveyor(partition, known, progress, take_back=take_back).run()
 
 
 class _Surveyor:
-    def __init__(self, partition: PartitionFiles, known: Knowledge, progress: Progress) -> None:
+    def __init__(self, partition: PartitionFiles, known: Knowledge, progress: Progress, *, take_back: bool) -> None:
         self._directory = partition.directory
         self._known = known
         self._checkpoint = known.checkpoint
         self._progress = progress
+        self._takes_unknown_back = take_back
         self._survey = Survey(partition=partition, known=known)
         self._expected: int | None = None
         """The offset that comes next; None if any offset may come."""
@@ -224,8 +226,8 @@ class _Surveyor:
             next_base = next((base for base in behind if base in bases or base > last_base), None)
             later = (each.base_offset for each in entries if each.base_offset > segment.base_offset)
             closed_at = next(later, MAX_INT64)
-            if entry is None and closed_at != MAX_INT64 and not self._take_back(segment, closed_at):
-                self._tell_stray(segment, "it is no part of this log")
+            if entry is None and closed_at != MAX_INT64 and (why_not := self._take_back(segment, closed_at)):
+                self._tell_stray(segment, why_not)
                 continue
             first_crc = entry.first_crc if entry is not None else -1
             problems = len(found.problems)
@@ -374,30 +376,42 @@ class _Surveyor:
         self._tell_damage(kept, faults)
         found.kept.append(kept)
 
-    def _take_back(self, segment: SegmentFile, closed_at: int) -> bool:
-        """Return whether a file that the metadata store does not know fills a gap that an earlier repair accepted.
-        Report it then.
+    def _take_back(self, segment: SegmentFile, closed_at: int) -> str:
+        """Take back a file that the metadata store does not know, if it fills a gap that an earlier repair accepted.
+        Return why it is not taken back, or "".
 
         Its batches must be sound and continue each other from the offset of its name on. No batch names its partition,
-        so the file must also begin or end exactly at an end of the gap. `closed_at` is the offset at which the next
-        segment begins.
+        so the CRC of the first batch must be the one that was known of the lost file. If none was known, the operator
+        must say that the file is the right one. `closed_at` is the offset at which the next segment begins.
         """
         before, first = self._expected, segment.base_offset
         if before is None or first < before or not self._rules.may_skip_to(closed_at):
-            return False
+            return "it is no part of this log"
         with LogFile(segment.path) as log:
             scan = LogScan(log, first)
             epochs_are_right = all(
                 header.leader_epoch == self._rules.epoch_at(header.base_offset) for _, header in scan.batches()
             )
             behind = scan.next_offset
-        is_sound = not scan.faults and epochs_are_right and first < behind <= closed_at
-        if not is_sound or (first != before and behind != closed_at):
-            return False
+            if scan.faults or not epochs_are_right or not first < behind <= closed_at:
+                return "it does not fit into the gap that an earlier repair accepted"
+            given_up = self._checkpoint.given_up if self._checkpoint is not None else []
+            first_crc = next((entry.first_crc for entry in given_up if entry.base_offset == first), -1)
+            header = log.header(0)
+            assert header is not None
+            if first_crc not in (-1, header.crc) and not self._has_its_first_again(log, segment, first_crc):
+                return "its first batch is not the one of the file that an earlier repair gave up"
+        has = f"it has offsets {first} to {behind - 1}, which an earlier repair gave up"
+        if first_crc == -1 and not self._takes_unknown_back:
+            return (
+                f"{has}, but nothing is known of the file that was lost there, so it may be of another partition; if"
+                " you know that it is of this one, take it back with --take-back"
+            )
         self._survey.returned.append((first, behind))
-        message = f"it has offsets {first} to {behind - 1}, which an earlier repair gave up; it is taken back"
-        self._survey.problems.append(Problem(path=segment.path, message=message, is_in_log=False))
-        return True
+        self._survey.problems.append(
+            Problem(path=segment.path, message=f"{has}; it is taken back", is_in_log=False),
+        )
+        return ""
 
     def _check_size(self, segment: SegmentFile, size_bytes: int, *, is_closed: bool) -> None:
         """Compare the size of a segment whose batches are all good with that in the metadata store, which has that of
@@ -688,11 +702,17 @@ def _checkpoint(
     for header in found.headers:
         if header.next_offset <= end_offset:
             producers.append(header, header.base_offset, end_offset, header.max_timestamp_ms)
-    first = segments[0].base_offset
+    bases = {entry.base_offset for entry in segments}
+    log_start = min(max(before.log_start_offset, segments[0].base_offset), end_offset)
+    given_up = [
+        entry
+        for entry in sorted([*before.given_up, *before.segments], key=lambda entry: entry.base_offset)
+        if log_start <= entry.base_offset < end_offset and entry.base_offset not in bases
+    ]
     return replace(
         before,
         recovery_point=end_offset,
-        log_start_offset=min(max(before.log_start_offset, first), end_offset),
+        log_start_offset=log_start,
         segments=segments,
         producers=producers.snapshot(end_offset),
         forgotten_producers=producers.forgotten(),
@@ -701,6 +721,7 @@ def _checkpoint(
         epochs=[entry for entry in epochs if entry.start_offset < end_offset],
         gaps_below=max([min(before.gaps_below, end_offset), *(behind + 1 for _, behind in gaps)]),
         history_unknown=False,
+        given_up=given_up,
     )
 
 

@@ -273,16 +273,22 @@ def rebuild_index(paths: tuple[Path, ...]) -> None:
 @click.option(
     "--accept-gaps", is_flag=True, help="Keep all sound batches of a directory; readers skip the missing offsets."
 )
+@click.option(
+    "--take-back",
+    is_flag=True,
+    help="Also put sound files back into gaps that an earlier repair accepted if nothing is known of the lost files.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @yes_option
-def repair(path: Path, cut: bool, accept_gaps: bool, dry_run: bool, yes: bool) -> None:
+def repair(path: Path, cut: bool, accept_gaps: bool, take_back: bool, dry_run: bool, yes: bool) -> None:
     """Repair a partition that cannot be opened or read to its end.
 
     No broker may run on the data directory. If there is a backup, restore it instead.
 
     If PATH is a partition's directory, the command shows what is wrong there: segments that are missing, damaged or not
     part of the log, and damaged small files. It changes nothing unless you choose: --cut ends the log at its first
-    fault; --accept-gaps keeps all sound batches at their offsets, and readers skip the missing offsets.
+    fault; --accept-gaps keeps all sound batches at their offsets, and readers skip the missing offsets. If a lost file
+    is found and put back after --accept-gaps, another repair takes it back.
 
     If PATH is a log file, the command cuts it at its first damaged batch.
 
@@ -300,16 +306,17 @@ def repair(path: Path, cut: bool, accept_gaps: bool, dry_run: bool, yes: bool) -
         raise click.UsageError("give --cut or --accept-gaps, not both")
     check_not_special(path)
     if not path.is_dir() and (path.suffix == LOG_SUFFIX or os.path.lexists(path)):
-        if cut or accept_gaps:
+        if cut or accept_gaps or take_back:
             raise click.UsageError(
                 f"{path} is a file, and a file is always cut: leave the option out, or name the directory"
             )
         _repair_file(path, dry_run=dry_run, yes=yes)
     else:
-        _repair_directory(path, accept_gaps if cut or accept_gaps else None, dry_run=dry_run, yes=yes)
+        choice = accept_gaps if cut or accept_gaps else None
+        _repair_directory(path, choice, take_back=take_back, dry_run=dry_run, yes=yes)
 
 
-def _repair_directory(path: Path, accept_gaps: bool | None, *, dry_run: bool, yes: bool) -> None:
+def _repair_directory(path: Path, accept_gaps: bool | None, *, take_back: bool, dry_run: bool, yes: bool) -> None:
     partition = _one_partition(path)
     located = Located(partitions=[partition], data_dirs=[])
     with ExitStack() as stack:
@@ -319,7 +326,7 @@ def _repair_directory(path: Path, accept_gaps: bool | None, *, dry_run: bool, ye
         else:
             stack.enter_context(mend.exclusive(partition))
         with _progress("checking", located) as progress:
-            found = partition_repair.survey(partition, progress)
+            found = partition_repair.survey(partition, progress, take_back=take_back)
         for line in output.problem_lines(found):
             output.print_line(line)
         if not found.problems:
