@@ -36,6 +36,7 @@ from logbroker.broker.local_engine.numbers import (
 from logbroker.broker.local_engine.state_store import STATE, state_key
 from logbroker.broker.local_engine.topic_rows import PARTITIONS, TOPICS, decode_topic, encode_topic, partition_row_key
 from logbroker.broker.topics import grown, new_topic
+from logbroker.command_line import command_line
 from logbroker.config import MAX_STORED_BATCH_BYTES, MOST_PARTITIONS, BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import Topic
 from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError, StorageFailedError, quoted
@@ -464,11 +465,11 @@ class _Comparison:
         if group_id != topic.name:
             return (
                 f"They have the only copies of records that queue group {group_id} kept after retention. Put them back"
-                " before the next start, or give up these records: after the start, delete the group (logbroker queue"
-                f" delete {group_id}), and create it again if you still need it"
+                " before the next start, or give up these records: after the start, delete the group"
+                f" ({command_line('queue delete', group_id)}), and create it again if you still need it"
             )
         if is_deleted:
-            return f"If the topic was deleted since the backup, do so again: logbroker topic delete {topic.name}"
+            return f"If the topic was deleted since the backup, do so again: {command_line('topic delete', topic.name)}"
         return "If they had records, put their files back before the next start"
 
     def _compare_partition(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint | None) -> None:
@@ -533,9 +534,10 @@ class _Comparison:
             self._plan.unscanned_bytes += unscanned_bytes
             return
         if newer:  # A repair begins a leader epoch.
+            command = command_line("segment repair", str(directory), options=["--accept-gaps"])
             fault += (
                 "; if `segment repair` has accepted since the backup that records are missing, let it do so again after"
-                f" the restore: logbroker segment repair {directory} --accept-gaps"
+                f" the restore: {command}"
             )
         self._note_offline(topic, number, fault)
 

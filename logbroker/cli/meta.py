@@ -16,6 +16,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PathType
 from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import json_option, yes_option
+from logbroker.command_line import command_line
 from logbroker.config import BrokerConfig
 from logbroker.errors import DataDirError
 from logbroker.texts import size_text
@@ -170,7 +171,8 @@ def _tell_to_set_retention(topics: list[str]) -> None:
         f" {their} retention again. To the broker's defaults (--config sets a value of the topic's own instead):"
     )
     for name in topics:
-        tell(f"  logbroker topic alter {name} --unset retention.ms --unset retention.bytes")
+        options = ("--unset", "retention.ms", "--unset", "retention.bytes")
+        tell(f"  {command_line('topic alter', name, options=options)}")
 
 
 def _document(plan: RestorePlan, replaced: Path | None, *, restored: bool) -> dict[str, object]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from logbroker.clock import Clock
+from logbroker.command_line import command_line
 from logbroker.config import BrokerConfig
 from logbroker.engine import DiskUse, LogEngine, StateEvent, StateStore, Topic
 from logbroker.errors import (
@@ -375,10 +376,10 @@ class QueueGroupRegistry:
         for group in self._groups.values():
             orderings = group.settings.ordering, group.latest_settings.ordering
             if group.topic_id == topic.id and Ordering.SINGLE in orderings:
+                command = command_line("queue alter", group.group_id, options=("--ordering", "key"))
                 raise FixedTopicError(
                     f"topic {topic.name} cannot get more partitions while queue group {group.group_id} reads it with"
-                    f" ordering single: let the group order by key (`logbroker queue alter {group.group_id} --ordering"
-                    " key`) or delete it first"
+                    f" ordering single: let the group order by key (`{command}`) or delete it first"
                 )
 
     def _on_topic_changed(self, topic: Topic) -> None:

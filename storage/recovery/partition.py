@@ -12,6 +12,7 @@ import os
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from logbroker.command_line import command_line
 from logbroker.config import TopicConfig
 from logbroker.errors import CorruptLogError
 from logbroker.storage.continuity import Continuity
@@ -139,6 +140,10 @@ class _Recovery:
         unsynced, and a power cut may have taken them. If False, a later run may have synced them, so that their loss
         must be reported."""
 
+    @property
+    def _repair_command(self) -> str:
+        return command_line("segment repair", self._directory)
+
     def run(self) -> RecoveredPartition:
         checkpoint = self._checkpoint
         check_not_linked(self._directory, self._files)
@@ -206,7 +211,7 @@ class _Recovery:
                 raise CorruptLogError(
                     f"{self._directory}: the directory is missing, but it held offsets up to "
                     f"{self._checkpoint.recovery_point}; restore it from a backup, or see what "
-                    f"`logbroker segment repair {self._directory}` can do without it"
+                    f"`{self._repair_command}` can do without it"
                 ) from None
         create_partition(self._directory, self._topic_id, self._files)
         return self._files.list_directory(self._directory)
@@ -266,8 +271,8 @@ class _Recovery:
         beginning of an epoch could not be read."""
         if beyond := epoch_beyond_end(found.epochs, found.log_end_offset):
             raise CorruptLogError(
-                f"{self._directory}/{EPOCHS_NAME}: {beyond}; restore the file, or run `logbroker segment repair "
-                f"{self._directory}`, which writes it anew"
+                f"{self._directory}/{EPOCHS_NAME}: {beyond}; restore the file, or run "
+                f"`{self._repair_command}`, which writes it anew"
             )
 
     def _known_segments(self, on_disk: dict[int, int]) -> list[SegmentCheckpoint]:
@@ -286,7 +291,7 @@ class _Recovery:
             if size_bytes is None and entry.size_bytes:
                 raise CorruptLogError(
                     f"{path}: {why_absent(path)}; restore it from a backup, or see what "
-                    f"`logbroker segment repair {self._directory}` can do without it"
+                    f"`{self._repair_command}` can do without it"
                 )
             if size_bytes is None:
                 # The file was created but never written, and its name was not synced.
@@ -296,7 +301,7 @@ class _Recovery:
             elif size_bytes < entry.size_bytes or (size_bytes > entry.size_bytes and entry is not kept[-1]):
                 raise CorruptLogError(
                     f"{path}: the file has {size_bytes} bytes, but it had {entry.size_bytes} when it was synced; "
-                    f"restore it from a backup, or see what `logbroker segment repair {self._directory}` can do"
+                    f"restore it from a backup, or see what `{self._repair_command}` can do"
                 )
         return kept
 
@@ -312,7 +317,7 @@ class _Recovery:
         if stray := [base for base in unknown if known[0].base_offset < base < known[-1].base_offset]:
             raise CorruptLogError(
                 f"{self._segment(min(stray)).log_path}: the file is no part of this log; move it away or, if a repair "
-                f"gave it up before, see what `logbroker segment repair {self._directory}` can do with it"
+                f"gave it up before, see what `{self._repair_command}` can do with it"
             )
         return sorted(base for base in unknown if base > known[-1].base_offset)
 

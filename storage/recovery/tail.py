@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import chain, count
 from typing import Final
 
+from logbroker.command_line import command_line
 from logbroker.config import MAX_STORED_BATCH_BYTES
 from logbroker.errors import CorruptLogError
 from logbroker.record.header import HEADER_BYTES, parse_header
@@ -328,4 +329,4 @@ class TailRecovery:
 def _see_repair(path: str) -> str:
     """Return the advice to repair the partition of a log file. A repair of the file itself would also drop everything
     good that follows."""
-    return f"see what `logbroker segment repair {path.rpartition('/')[0]}` can do"
+    return f"see what `{command_line('segment repair', path.rpartition('/')[0])}` can do"

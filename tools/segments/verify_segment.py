@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from logbroker.command_line import command_line
 from logbroker.errors.system import reason_of
 from logbroker.storage.files import open_regular
 from logbroker.storage.index_file import MAX_INDEX_BYTES, OFFSET_ENTRY, TIME_ENTRY
@@ -180,8 +181,8 @@ class SegmentCheck:
                 reason += ": records are missing, if the index is not damaged"
             self._tell(Severity.ERROR, path, reason, position)
         if proviso and (check.faults or check.beyond is not None):
-            command = f"`logbroker segment rebuild-index {self._segment.path}`"
-            self._tell(Severity.NOTE, path, f"{proviso}: with the broker stopped, {command} makes it anew")
+            command = command_line("segment rebuild-index", self._segment.path)
+            self._tell(Severity.NOTE, path, f"{proviso}: with the broker stopped, `{command}` makes it anew")
         if check.loose:
             reason = f"{check.loose} entries are less exact than they could be; Kafka before 4.0 writes such entries"
             self._tell(Severity.NOTE, path, reason)

@@ -26,6 +26,7 @@ from logbroker.cli.queue.decisions import base64_option
 from logbroker.cli.queue.text import key_text, now_ms
 from logbroker.client.admin.dead_letters import MAX_LETTERS
 from logbroker.client.sync import LetterEnds, LetterList, Record, RewoundPartition
+from logbroker.command_line import command_line
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
 from logbroker.record.dead_letter import ATTEMPTS, LAST_FAILURE, ORIGIN_OFFSET, ORIGIN_PARTITION, REASON
 
@@ -107,7 +108,7 @@ def redrive(
         if more:
             rest = "; there are more, which were not counted" if dry_run and max_records is None else "; more are left"
         if key is not None and not (records or more or held):
-            rest = f"; none with this key is left (`logbroker queue letters {group}` lists the keys)"
+            rest = f"; none with this key is left (`{command_line('queue letters', group)}` lists the keys)"
         tell(f"{counted(records, 'dead letter')} {told}{rest}")
     if held:
         raise LogbrokerError(
@@ -178,7 +179,7 @@ def _show_letters(group: str, key: bytes | None, found: LetterList) -> None:
         )
     terminal.show(rows)
     if found.more:
-        write_line(f"more are left; `logbroker queue redrive {group} --dry-run` counts them")
+        write_line(f"more are left; `{command_line('queue redrive', group, options=['--dry-run'])}` counts them")
 
 
 def _header_text(letter: Record, name: str) -> str:

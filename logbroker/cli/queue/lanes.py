@@ -24,6 +24,7 @@ from logbroker.cli.queue.text import (
 )
 from logbroker.client.admin.queue_descriptions import LaneOrder
 from logbroker.client.sync import LaneDescription, LaneList, QueueDescription
+from logbroker.command_line import command_line
 
 MAX_TOP: Final = 10_000
 _SUB_LANES: Final = 100
@@ -262,7 +263,8 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
         return f"it has no waiting records in the scanned part of the log; {left}{why}"
     if queue.settings.ordering != "key":
         what = "its records are not found by key" if queue.settings.ordering == "none" else "all records are one lane"
-        return f"the group has ordering {queue.settings.ordering}, so {what}: see logbroker queue parked {queue.id}"
+        command = command_line("queue parked", queue.id)
+        return f"the group has ordering {queue.settings.ordering}, so {what}: see {command}"
     return "it has no waiting records"
 
 

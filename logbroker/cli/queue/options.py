@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -11,6 +10,7 @@ import click
 
 from logbroker.cli.common.arguments import NameType, Real, Whole, real_number, utf8
 from logbroker.client.sync import QueueSettings
+from logbroker.command_line import command_line
 from logbroker.config import MAX_INT32
 from logbroker.errors import quoted
 from logbroker.queues.model.settings import QUEUE_SETTINGS, OnExhausted, Priority, dead_letter_topic_of
@@ -156,13 +156,13 @@ def creation_command(group: str, topic: str, settings: QueueSettings) -> str:
     """Return the command that creates a group with these settings. It names those that differ from the defaults, and
     the priority, whose default depends on the topic."""
     differing = set(_differing(group, settings))
-    words = ["logbroker", "queue", "create", group, "--topic", topic]
+    words = ["--topic", topic]
     for option in _OPTIONS:
         if option.name in differing:
             words += [option.flag, _option_text(getattr(settings, option.name))]
     if differing.intersection(_BACKOFF):
         words += ["--backoff", ",".join(_option_text(getattr(settings, name)) for name in _BACKOFF)]
-    return shlex.join(words)
+    return command_line("queue create", group, options=words)
 
 
 def _differing(group: str, settings: QueueSettings) -> Iterator[str]:

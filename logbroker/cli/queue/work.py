@@ -33,6 +33,7 @@ from logbroker.client.sync import QueueAdmin, QueueCounts, QueueDescription, Wor
 from logbroker.client.worker import settlements
 from logbroker.client.worker.worker_connection import OBSTACLES
 from logbroker.client.worker.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
+from logbroker.command_line import command_line
 from logbroker.config import MAX_SECONDS
 from logbroker.errors import BrokerUnavailableError, LeaseLostError, LogbrokerError, quoted
 from logbroker.errors.system import system_error_text
@@ -346,7 +347,7 @@ def _stalled_text(queue: QueueDescription) -> str:
         return ""
     reasons = []
     if held:
-        reasons.append(f"{counted(held, 'lane')} blocked or parked (`logbroker queue parked {queue.id}`)")
+        reasons.append(f"{counted(held, 'lane')} blocked or parked (`{command_line('queue parked', queue.id)}`)")
     if others := counts.held_lanes - held:
         reasons.append(f"{counted(others, 'lane')} waiting for a retry, a time or the dead-letter topic")
     return f"{counted(counts.waiting, 'record')} of queue group {queue.id} left: {', '.join(reasons)}"
