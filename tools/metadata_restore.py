@@ -20,7 +20,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice, takewhile
 from pathlib import Path
@@ -46,6 +46,7 @@ from logbroker.private_files import DIRECTORY_MODE, remove_directory
 from logbroker.queues.model.settings import GROUP_TYPE as QUEUE_GROUP
 from logbroker.queues.model.settings import is_dead_letter_topic_name
 from logbroker.queues.state.rows import HANDED_ROW, HEADER_ROW, PRODUCER_ROW, SESSION_ROW, decode_header
+from logbroker.record.dead_letter import GROUP, ORIGIN_OFFSET, ORIGIN_TOPIC
 from logbroker.storage.data_dir import META_NAME, DataDir
 from logbroker.storage.files import RealFiles, read_regular, what_is_at
 from logbroker.storage.metadata.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write, is_missing
@@ -72,7 +73,7 @@ from logbroker.tools.metadata_backup import Backup, count_values, extract, free_
 from logbroker.tools.segments.locate import file_bytes, has_partition_files, segments_in
 from logbroker.tools.segments.log_file import LogFile
 from logbroker.tools.segments.mend import give
-from logbroker.tools.segments.reading import Progress
+from logbroker.tools.segments.reading import UNREADABLE, Progress, SegmentReading, records_of
 from logbroker.tools.segments.scan import LogScan
 from logbroker.types import INTERNAL_PREFIX, TopicId, is_topic_name
 
@@ -398,10 +399,23 @@ class _Comparison:
                 else ""
             )
         )
-        if group_id == name and not is_dead_letter_topic_name(name):
+        if group_id == name and not self._is_of_dead_letters(name, found):
             self._plan.keep_all.append(name)
         self._plan.writes.append((TOPICS, owner, encode_topic(topic)))
         self._compare_partitions(topic, found, known=0)
+
+    def _is_of_dead_letters(self, name: str, partitions: Iterable[int]) -> bool:
+        """Return whether a topic holds dead letters, by its name, or else by its first record that can be read."""
+        if is_dead_letter_topic_name(name):
+            return True
+        for number in sorted(partitions):
+            with suppress(OSError):
+                for segment in segments_in(self._data_dir / f"{name}-{number}"):
+                    for batch in SegmentReading(segment, self._progress).batches():
+                        with suppress(*UNREADABLE):
+                            for record in records_of(batch.plain()):
+                                return {GROUP, ORIGIN_TOPIC, ORIGIN_OFFSET} <= {name for name, _ in record.headers}
+        return False
 
     def _compare_partitions(self, topic: Topic, found: Mapping[int, TopicId | None], known: int) -> None:
         """Compare each partition of a topic with its files. The backup has the first `known` partitions."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logbroker.client.sync import Producer
 from logbroker.errors import DataDirError
+from logbroker.record.codec import LogRecord
+from logbroker.record.dead_letter import Origin, dead_letter
 from logbroker.storage.files import RealFiles
 from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.v1 import admin_pb2 as pb
@@ -128,18 +132,31 @@ def test_a_backup_of_a_running_broker_brings_all_back_that_has_happened_since(tm
 
 @pytest.mark.prove
 def test_the_last_lines_of_a_restore_are_the_commands_that_end_the_retention_for_ever(tmp_path: Path) -> None:
-    """Topics that had only the broker's defaults have them again. Dead letters are kept for ever, as before."""
+    """Topics that had only the broker's defaults have them again. Dead letters are kept for ever, as before, whatever
+    the name of their topic."""
     data_dir, empty = in_directory(tmp_path), in_directory(tmp_path / "empty")
-    backup, letters = tmp_path / "empty.backup", "billing.dead-letters"
+    backup = tmp_path / "empty.backup"
+    origin = Origin(
+        topic="orders",
+        partition=0,
+        offset=0,
+        group="billing",
+        attempts=1,
+        first_failure_ms=0,
+        last_failure_ms=0,
+        reasons=[],
+    )
+    letter = dead_letter(LogRecord(0, 0, None, b"a", ()), origin)
+    letters = {"billing.dead-letters": (), "letters": letter.headers}
     with Served(empty):
         output_of("meta", "backup", "--data-dir", empty, backup)
-    with Served(data_dir) as broker:
-        for name in ("orders", "mails", letters):
+    with Served(data_dir) as broker, Producer(broker.address) as producer:
+        for name in ("orders", "-x", *letters):
             broker.api.create(name, 1)
-            broker.api.produce_values(name, [b"a"])
+            producer.send_and_wait(name, b"a", headers=letters.get(name, ()))
     command = ("meta", "restore", "--data-dir", data_dir, backup)
     document = json.loads(output_of(*command, "--dry-run", "--json"))
-    assert document["keep_all"] == ["mails", "orders"]
+    assert document["keep_all"] == ["-x", "orders"]
     last_words = output_of(*command, "--dry-run").decode().splitlines()[-3:]
     assert last_words[0].startswith("after the start, 2 topics keep all records, so the disk fills up, until you set")
     assert output_of(*command, "--yes").decode().splitlines()[-3:] == last_words
@@ -147,14 +164,16 @@ def test_the_last_lines_of_a_restore_are_the_commands_that_end_the_retention_for
         at = ("--broker", broker.address)
         assert _own_configs(broker, "orders") == {"retention.ms": "-1", "retention.bytes": "-1"}
         for line in last_words[1:]:
-            output_of(*line.split()[1:], *at)
-        assert _own_configs(broker, "orders") == _own_configs(broker, "mails") == {}
-        assert _own_configs(broker, letters) == {"retention.ms": "-1", "retention.bytes": "-1"}
+            words = shlex.split(line)[1:]
+            output_of(*words[:2], *at, *words[2:])
+        assert _own_configs(broker, "orders") == _own_configs(broker, "-x") == {}
+        for name in letters:
+            assert _own_configs(broker, name) == {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 def _own_configs(broker: Served, name: str) -> dict[str, str]:
     """Return the configs that a topic does not have from the broker's defaults."""
-    configs = json.loads(output_of("topic", "describe", name, "--json", "--broker", broker.address))["configs"]
+    configs = json.loads(output_of("topic", "describe", "--json", "--broker", broker.address, "--", name))["configs"]
     return {config: entry["value"] for config, entry in configs.items() if not entry["is_default"]}
 
 
