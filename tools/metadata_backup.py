@@ -63,7 +63,7 @@ def back_up(data_dir: Path, target: Path) -> tuple[Backup, dict[str, int]]:
     elif os.path.lexists(target):
         raise _taken(target)
     with _temporary_for(target) as temporary:
-        with temporary.open("r+b", buffering=0) as file:
+        with named(temporary), temporary.open("r+b", buffering=0) as file:
             copy_store(data_dir / META_NAME, file.fileno())
         counts = count_values(temporary)
         with named(temporary), temporary.open("r+b") as file:

@@ -433,14 +433,19 @@ def _advice(error: Exception) -> str:
         return "stop the broker and restore a backup (logbroker meta restore)"
     if isinstance(error, lmdb.ReadersFullError):
         return "too many programs read it; try again"
-    if isinstance(error, OSError):
-        number = error.errno or 0
-    else:  # LMDB keeps the text of a system error, but not its number
-        number = next((each for each in errno.errorcode if str(error).endswith(os.strerror(each))), 0)
+    number = _number_of(error)
     advice = advice_for(number)
     if advice and number not in (errno.EIO, errno.ENOENT):
         return advice
     return "check the disk, and restore a backup if the store is damaged (logbroker meta restore)"
+
+
+def _number_of(error: Exception) -> int:
+    """Return the number of a system error, or 0 for another error."""
+    if isinstance(error, OSError):
+        return error.errno or 0
+    # LMDB keeps the text of a system error, but not its number.
+    return next((each for each in errno.errorcode if str(error).endswith(os.strerror(each))), 0)
 
 
 def _has_room_for(map_bytes: int) -> bool:
@@ -494,7 +499,7 @@ def _cannot_look_at(path: Path, error: OSError) -> DataDirError:
 def copy_store(path: Path, target_fd: int) -> None:
     """Copy a snapshot of the store in a directory to an empty file, compacted; a broker may run meanwhile.
 
-    Raises CorruptLogError if its pages are damaged, and DataDirError.
+    Raises CorruptLogError if its pages are damaged, DataDirError, and OSError if the file cannot be written.
     """
     if is_missing(path):
         raise DataDirError(f"there is no metadata store in {path}; name the data directory of a broker")
@@ -505,12 +510,16 @@ def copy_store(path: Path, target_fd: int) -> None:
         environment = lmdb.open(
             os.fsencode(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False, mode=FILE_MODE
         )
-        try:
-            environment.copyfd(target_fd, compact=True)
-        finally:
-            environment.close()
     except (OSError, lmdb.Error) as error:
         raise _failed("copy", path, error) from None
+    try:
+        environment.copyfd(target_fd, compact=True)
+    except (OSError, lmdb.Error) as error:
+        if number := _number_of(error):  # The store is mapped, so only writes to the file can fail.
+            raise OSError(number, os.strerror(number)) from None
+        raise _failed("copy", path, error) from None
+    finally:
+        environment.close()
 
 
 def _checked(path: Path, table: str, key: bytes, stored: bytes) -> bytes:

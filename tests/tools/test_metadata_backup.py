@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -359,6 +360,22 @@ def test_a_damaged_value_is_named_and_there_is_no_backup(
     store.write_bytes(store.read_bytes().replace(b"easily found", b"Easily found"))
     assert run(["meta", "backup", str(tmp_path / "one.backup"), "--data-dir", str(stopped.data_dir)]) == 1
     assert "the row of key 6b6579 in table state is damaged" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_a_backup_that_finds_no_room_names_its_own_file(
+    stopped: StoppedPartition, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    target = tmp_path / "one.backup"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        assert run(["meta", "backup", str(target), "--data-dir", str(stopped.data_dir)]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    error = capsys.readouterr().err
+    assert f"cannot use {target}.tmp: File too large" in error
+    assert str(stopped.data_dir) not in error
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
