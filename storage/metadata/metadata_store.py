@@ -399,12 +399,17 @@ def _open_to_read(path: Path) -> tuple[lmdb.Environment, bool]:
 
 def _make_lock(path: Path) -> None:
     """Make the lock file of a store if it is missing, and give it to the owner of the store: LMDB would give it to this
-    user, so that a broker of another user could not open the store after a command of root. Raises OSError."""
+    user, so that a broker of another user could not open the store after a command of root. On a read-only file system,
+    LMDB reads without it. Raises OSError."""
     lock = path / _LOCK_NAME
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
     except FileExistsError:
         return
+    except OSError as error:
+        if error.errno == errno.EROFS:
+            return
+        raise
     try:
         owner = os.stat(path / DATA_NAME)
         # Only root may give files to others. Another user that may write here has always kept the file.

@@ -379,6 +379,23 @@ def test_a_backup_that_finds_no_room_names_its_own_file(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
+def test_a_store_on_a_read_only_file_system_is_copied_without_its_lock_file(
+    stopped: StoppedPartition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = stopped.data_dir / "meta" / "lock.mdb"
+    lock.unlink(missing_ok=True)
+    opened = os.open
+
+    def refuse(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        if path == lock and flags & os.O_CREAT:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    made, _ = back_up(stopped.data_dir, tmp_path / "one.backup")
+    assert read_backup(Path(made.path)) == made
+
+
 def test_a_copy_is_of_one_moment_while_a_broker_commits(tmp_path: Path) -> None:
     store = MetadataStore.open(tmp_path / "meta", on_failure=print)
 
