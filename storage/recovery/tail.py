@@ -225,19 +225,21 @@ class TailRecovery:
         start = segment.size_bytes
         with reading(handle.path):
             found = find_good_batch(self._files, handle.fd, start, file_bytes, self.end_offset)
-        if found.position >= 0 and not found.is_sure:
+        if found.position == start and found.is_sure:
+            what = "is whole, but of another offset or leader epoch, so no torn write explains it"
+        elif found.position >= 0 and not found.is_sure:
             what = (
-                "and more bytes that look like batches follow than can be checked: there is no good one before byte "
-                f"{found.position}, but one may follow, and then no torn write explains it"
+                "is damaged, and more bytes that look like batches follow than can be checked: there is no good one "
+                f"before byte {found.position}, but one may follow, and then no torn write explains it"
             )
         elif found.position >= 0:
-            what = f"but a good one follows at byte {found.position}, so no torn write explains it"
+            what = f"is damaged, but a good one follows at byte {found.position}, so no torn write explains it"
         elif later:
-            what = f"but {later[0].log_path} follows, so no torn write explains it"
+            what = f"is damaged, but {later[0].log_path} follows, so no torn write explains it"
         else:
             return
         raise CorruptLogError(
-            f"{segment.log_path}: the batch at byte {start} (offset {self.end_offset}) is damaged, {what}; restore the "
+            f"{segment.log_path}: the batch at byte {start} (offset {self.end_offset}) {what}; restore the "
             f"file from a backup, or {_see_repair(segment.log_path)}"
         )
 

@@ -114,6 +114,22 @@ def test_after_a_kill_a_good_batch_behind_a_bad_one_is_corruption(partition: Par
     assert partition.log.leader_epoch == 1
 
 
+@pytest.mark.parametrize("byte", [7, 15], ids=["offset", "leader epoch"])
+def test_after_a_kill_a_batch_that_belongs_elsewhere_is_corruption(partition: PartitionOnDisk, byte: int) -> None:
+    """No CRC covers its offset and its leader epoch, so the batch itself is good."""
+    partition.append(batch_of(b"a"))
+    partition.store_checkpoint()
+    start = partition.log.size_bytes
+    partition.append(batch_of(b"b"), sync=False)
+    partition.append(batch_of(b"c"), sync=False)
+    partition.kill()
+    (path,) = partition.logs()
+    flip(path, start + byte)
+    told = rf"{path.name}: the batch at byte {start} \(offset 1\) is whole, but of another offset or leader epoch"
+    with pytest.raises(CorruptLogError, match=told):
+        partition.open()
+
+
 def test_after_a_kill_a_segment_behind_a_bad_batch_is_corruption(partition: PartitionOnDisk) -> None:
     partition.append(batch_of(b"a"))
     partition.store_checkpoint()
