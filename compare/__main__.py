@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from compare import report
-from compare.all_peers import PEERS
+from compare.all_peers import CLUSTERS, PEERS
 from compare.peers.peer import WORKLOADS, Peer
 from compare.run import Comparison, compare, steps_of
 from compare.workloads import Plan
@@ -23,11 +23,13 @@ from logbroker.cli.main import main
 from logbroker.errors import LogbrokerError
 
 
-def _choices(known: Sequence[str]) -> Any:
-    """A list of names with commas between."""
+def _choices(known: Sequence[str], but: Sequence[str] = ()) -> Any:
+    """A list of names with commas between; without one, all that are known, but for some."""
 
     def parse(_context: click.Context, _parameter: click.Parameter, text: str | None) -> list[str]:
-        names = list(known) if text is None else [name.strip() for name in text.split(",")]
+        names = (
+            [name for name in known if name not in but] if text is None else [name.strip() for name in text.split(",")]
+        )
         for name in names:
             if name not in known:
                 raise click.BadParameter(f"{name!r} is none of {', '.join(known)}")
@@ -41,8 +43,8 @@ def _choices(known: Sequence[str]) -> Any:
     "--peers",
     "names",
     metavar="NAME,...",
-    callback=_choices(list(PEERS)),
-    help=f"Who takes part: {', '.join(PEERS)}.  [default: all that are installed]",
+    callback=_choices(list(PEERS), CLUSTERS),
+    help=f"Who takes part: {', '.join(PEERS)}.  [default: all that are installed, but for {', '.join(CLUSTERS)}]",
 )
 @click.option(
     "--workloads",
@@ -98,6 +100,7 @@ def compare_command(
       make compare
       make compare ARGS="--peers logbroker,redis --workloads publish,replay --records 50000 --rounds 1"
       make compare ARGS="--workloads restart --restart-gb 1"
+      make compare ARGS="--peers gateway-1,gateway-2,kafka-cluster --workloads publish,replay,work,ordered"
       make --silent compare ARGS=--markdown > comparison.md
     """
     # Whoever ends this command ends the servers that it has started: as with Ctrl-C, every `finally` runs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from compare.peers import cluster as peer_cluster
 from compare.peers import kafka_aiokafka as peer_kafka_aiokafka
 from compare.peers import kafka_confluent as peer_kafka_confluent
 from compare.peers import logbroker as peer_logbroker
@@ -25,5 +26,10 @@ PEERS: Final[dict[str, Peer]] = {
         peer_nats.PEER,
         peer_rabbitmq_streams.PEER,
         peer_rabbitmq_quorum.PEER,
+        peer_cluster.GATEWAY,
+        peer_cluster.GATEWAYS,
+        peer_cluster.DIRECT,
     )
 }
+CLUSTERS: Final = (peer_cluster.GATEWAY.name, peer_cluster.GATEWAYS.name, peer_cluster.DIRECT.name)
+"""Peers of three nodes, which take part only if they are named."""

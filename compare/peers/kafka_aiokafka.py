@@ -22,13 +22,14 @@ _POLL_MS: Final = 20
 class AiokafkaClient:
     """AIOKafkaProducer and AIOKafkaConsumer, on uvloop."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, replicas: int = 1) -> None:
         # Only the processes that use a client library import it.
         import aiokafka
         import aiokafka.admin
 
         self._kafka = aiokafka
         self._address = address
+        self._replicas = replicas
 
     def _producer(self, linger_ms: int) -> Any:
         return self._kafka.AIOKafkaProducer(
@@ -57,7 +58,7 @@ class AiokafkaClient:
         admin = self._kafka.admin.AIOKafkaAdminClient(bootstrap_servers=self._address)
         await admin.start()
         try:
-            await admin.create_topics([self._kafka.admin.NewTopic(topic, shards, 1)], timeout_ms=30_000)
+            await admin.create_topics([self._kafka.admin.NewTopic(topic, shards, self._replicas)], timeout_ms=30_000)
         finally:
             await admin.close()
 

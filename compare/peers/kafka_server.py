@@ -22,7 +22,7 @@ PROMISES: Final = {
 }
 MEMORY_NOTE: Final = "the JVM has a heap of 1 GB, as Kafka's own start script gives it"
 # That script's settings.
-_JVM: Final = [
+JVM: Final = [
     "-Xmx1G",
     "-Xms1G",
     "-server",
@@ -74,7 +74,7 @@ def server(directory: Path, durability: Durability) -> ServerProcess:
         settings["log.flush.interval.messages"] = 1
     config_path = directory / "server.properties"
     config_path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
-    java = ["java", *_JVM, "-cp", f"{JARS.resolve()}/*"]
+    java = ["java", *JVM, "-cp", f"{JARS.resolve()}/*"]
     _format(config_path)
     return ServerProcess([*java, "kafka.Kafka", str(config_path)], address=f"{HOST}:{port}", directory=directory)
 

@@ -30,10 +30,11 @@ def free_port() -> int:
 
 
 def accepts(address: str) -> bool:
-    """Whether somebody listens at HOST:PORT."""
-    host, _, port = address.rpartition(":")
-    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
-        return True
+    """Return whether somebody listens at HOST:PORT, or at one of several with commas between them."""
+    for each in address.split(","):
+        host, _, port = each.rpartition(":")
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+            return True
     return False
 
 

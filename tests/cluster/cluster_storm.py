@@ -14,7 +14,7 @@ from typing import Final, cast
 
 import msgspec
 
-from tests.cluster.kafka_cluster import KafkaCluster
+from compare.peers.kafka_cluster import KafkaCluster
 from tests.crash.broker_process import BrokerProcess
 from tests.queue_storm.storm import QueueStorm, broker_of
 from tests.queue_storm.weather import Weather

@@ -19,6 +19,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
+from compare.peers.kafka_cluster import KafkaCluster, class_path
 from logbroker.broker.cluster_engine.connection import requests
 from logbroker.broker.cluster_engine.connection.link import ClusterLink
 from logbroker.broker.cluster_engine.lifetime import open_cluster_engine
@@ -44,7 +45,6 @@ from logbroker.errors import (
 from logbroker.record.codec import NewRecord, split_batches, with_producer
 from logbroker.v1 import log_pb2
 from tests.cluster import cluster_storm
-from tests.cluster.kafka_cluster import KafkaCluster, class_path
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.torture import drawn_seed
 from tests.grpc_api.api import Api, batch_of

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from compare.peers.kafka_cluster import KafkaCluster, class_path
 from tests.cluster.cluster_storm import CHANCES, NODES, run
-from tests.cluster.kafka_cluster import KafkaCluster, class_path
 from tests.crash.columns import Column
 from tests.queue_storm.weather import Weather
 

@@ -23,13 +23,13 @@ from logbroker.kafka_wire.apis import DELETE_TOPICS, METADATA
 from logbroker.kafka_wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopicState
 from logbroker.kafka_wire.messages.metadata import MetadataRequest
 
-_POM: Final = Path(__file__).resolve().parents[2] / "compare" / "kafka-pom.xml"
+_POM: Final = Path(__file__).resolve().parents[1] / "kafka-pom.xml"
 _RESOLVE: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
 _DOWNLOAD_SECONDS: Final = 300
 _CLUSTER_SECONDS: Final = 120.0
 _LOOK_SECONDS: Final = 0.05
-# Small, and quick to start.
-_JVM: Final = ("java", "-Xmx320m", "-Xms320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+SMALL_JVM: Final = ("-Xmx320m", "-Xms320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Quick to start, and slow afterwards."""
 _KAFKAS_OWN: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
@@ -60,7 +60,7 @@ def class_path() -> tuple[str, str]:
 class KafkaCluster:
     """Some nodes. Everything lies in `directory`."""
 
-    def __init__(self, directory: Path, nodes: int) -> None:
+    def __init__(self, directory: Path, nodes: int, jvm: Sequence[str] = SMALL_JVM) -> None:
         self._jars, _ = class_path()
         ports = [(free_port(), free_port()) for _ in range(nodes)]
         self.addresses: Final = ",".join(f"{HOST}:{port}" for port, _ in ports)
@@ -82,6 +82,8 @@ class KafkaCluster:
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
                 "log.dirs": home / "data",
                 "auto.create.topics.enable": "false",
+                "default.replication.factor": min(nodes, 3),
+                "min.insync.replicas": min(nodes, 2),
                 "offsets.topic.replication.factor": min(nodes, 3),
                 "offsets.topic.num.partitions": 3,
                 "transaction.state.log.replication.factor": min(nodes, 3),
@@ -95,7 +97,7 @@ class KafkaCluster:
             config_path = home / "server.properties"
             config_path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
             self._java("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", f"--config={config_path}")
-            command = [*_JVM, "-cp", self._jars, "kafka.Kafka", str(config_path)]
+            command = ["java", *jvm, "-cp", self._jars, "kafka.Kafka", str(config_path)]
             self._nodes.append(ServerProcess(command, address=f"{HOST}:{port}", directory=home))
 
     def _java(self, *command: str) -> None:
@@ -142,6 +144,10 @@ class KafkaCluster:
         for node in self._nodes:
             node.kill()
         self._threads.shutdown()
+
+    def resident_bytes(self) -> int:
+        """Return the resident memory of all nodes."""
+        return sum(node.resident_bytes() for node in self._nodes)
 
     async def wipe(self) -> None:
         """Delete all topics but Kafka's own, and return when they are gone."""
