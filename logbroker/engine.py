@@ -337,8 +337,9 @@ class LogEngine(ReadableLog, Protocol):
         """Whether nobody else appends, so that `partition_facts` is always up to date."""
         ...
 
-    async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> None:
-        """Return when the facts of these partitions are as new as this call, or after some seconds."""
+    async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> Mapping[int, LogbrokerError]:
+        """Return when the facts of these partitions are as new as this call, or after some seconds. Partitions whose
+        facts are not, so that they may end later than these say, are returned with the reason."""
         ...
 
     @property

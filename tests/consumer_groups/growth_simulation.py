@@ -32,7 +32,13 @@ from logbroker.consumer_groups.offsets import OffsetTable, TopicCommit
 from logbroker.consumer_groups.rows import GROUP_TYPE
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import DiskUse, LogGeneration, Numbers, PartitionFacts, StateEvent, Topic
-from logbroker.errors import GroupNotEmptyError, PartitionOfflineError, StorageFailedError, UnknownTopicError
+from logbroker.errors import (
+    GroupNotEmptyError,
+    LogbrokerError,
+    PartitionOfflineError,
+    StorageFailedError,
+    UnknownTopicError,
+)
 from logbroker.group_runtime.group_store import GroupStore
 from logbroker.types import PartitionKey, TopicId
 
@@ -57,8 +63,8 @@ class TopicLog:
 
     is_sole_writer = True
 
-    async def learn_ends(self, topic_id: object, partitions: object) -> None:
-        pass
+    async def learn_ends(self, topic_id: object, partitions: object) -> dict[int, LogbrokerError]:
+        return {}
 
     def __init__(self, partitions: int) -> None:
         self.records: list[list[tuple[int, int]]] = [[] for _ in range(partitions)]

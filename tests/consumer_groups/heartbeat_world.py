@@ -93,8 +93,8 @@ class Topics:
 
     is_sole_writer = True
 
-    async def learn_ends(self, topic_id: object, partitions: object) -> None:
-        pass
+    async def learn_ends(self, topic_id: object, partitions: object) -> dict[int, LogbrokerError]:
+        return {}
 
     def __init__(self) -> None:
         self.partitions = {"a": 4, "b": 2}

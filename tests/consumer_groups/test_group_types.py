@@ -58,8 +58,8 @@ class OneTopic:
 
     is_sole_writer = True
 
-    async def learn_ends(self, topic_id: object, partitions: object) -> None:
-        pass
+    async def learn_ends(self, topic_id: object, partitions: object) -> dict[int, LogbrokerError]:
+        return {}
 
     def topics(self) -> list[SimpleNamespace]:
         return [self.topic("t")]

@@ -32,8 +32,8 @@ class FakeLog:
 
     is_sole_writer = True
 
-    async def learn_ends(self, topic_id: object, partitions: object) -> None:
-        pass
+    async def learn_ends(self, topic_id: object, partitions: object) -> dict[int, LogbrokerError]:
+        return {}
 
     def __init__(self, partitions: int = 1) -> None:
         self.partitions = [FakePartition() for _ in range(partitions)]

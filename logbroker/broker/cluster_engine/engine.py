@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from time import monotonic
 from typing import Final
 
 from logbroker.broker.catalog import Catalog
@@ -36,6 +37,7 @@ from logbroker.engine import (
     Watch,
 )
 from logbroker.errors import (
+    BrokerUnavailableError,
     InvalidTimestampError,
     LogbrokerError,
     OffsetOutOfRangeError,
@@ -49,7 +51,8 @@ from logbroker.record.header import NO_PRODUCER_ID, BatchHeader, check_new_batch
 from logbroker.types import Durability, TimestampType, TopicId
 
 INIT_SECONDS: Final = 15.0
-LEARN_SECONDS: Final = 5.0
+LEARN_SECONDS: Final = 8.0
+"""The time for which a question for the end of a partition waits for its leader. Clients wait for 10 s."""
 
 
 class ClusterEngine:
@@ -122,12 +125,20 @@ class ClusterEngine:
 
     is_sole_writer = False
 
-    async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> None:
+    async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> Mapping[int, LogbrokerError]:
         found = []
         for number in partitions:
             with contextlib.suppress(LogbrokerError):
                 found.append(self._topics.partition(topic_id, number))
+        begun_at = monotonic()
         await self._offsets.learn(found, seconds=LEARN_SECONDS)
+        return {
+            each.key.partition: BrokerUnavailableError(
+                f"{each.name} has no leader now that says where it ends; try again shortly"
+            )
+            for each in found
+            if each.is_known and each.fresh_at < begun_at
+        }
 
     def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
         return self._topics.partition(topic_id, partition).facts()

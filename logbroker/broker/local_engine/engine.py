@@ -139,8 +139,8 @@ class LocalEngine:
 
     is_sole_writer = True
 
-    async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> None:
-        """The facts are always up to date."""
+    async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> Mapping[int, LogbrokerError]:
+        return {}  # The facts are always up to date.
 
     def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
         log = self._partitions.get(topic_id, partition).log

@@ -75,8 +75,7 @@ class LogService:
         check_isolation(request.isolation)
         pace, statuses = Pace(), Statuses()
         response = ListOffsetsResponse()
-        if not self._engine.is_sole_writer:
-            await self._learn_ends(request.items)
+        unknown = {} if self._engine.is_sole_writer else await self._learn_ends(request.items)
         # Equal items are looked up once, because a lookup by time reads the log.
         found: dict[tuple[TopicId, int, int], ListOffsetsResult] = {}
         for item in request.items:
@@ -87,6 +86,8 @@ class LogService:
                     if wanted not in found:
                         found[wanted] = await self._find_by_time(*wanted)
                     response.results.append(found[wanted])
+                elif item.spec == OFFSET_SPEC_LATEST and (error := unknown.get((topic.id, item.partition))):
+                    raise error
                 else:
                     response.results.append(self._find_offset(topic, item))
             except LogbrokerError as error:
@@ -106,13 +107,17 @@ class LogService:
             found = await self._engine.init_producer_id()
         return InitProducerIdResponse(producer_id=found[0], producer_epoch=found[1])
 
-    async def _learn_ends(self, items: Iterable[ListOffsetsItem]) -> None:
+    async def _learn_ends(self, items: Iterable[ListOffsetsItem]) -> dict[tuple[TopicId, int], LogbrokerError]:
+        """Learn the ends of these partitions anew. Return the errors of those of which nobody tells."""
         wanted: dict[TopicId, set[int]] = {}
         for item in items:
             with contextlib.suppress(LogbrokerError):
                 wanted.setdefault(topic_of(self._engine, item).id, set()).add(item.partition)
-        for topic_id, partitions in wanted.items():
-            await self._engine.learn_ends(topic_id, list(partitions))
+        return {
+            (topic_id, partition): error
+            for topic_id, partitions in wanted.items()
+            for partition, error in (await self._engine.learn_ends(topic_id, list(partitions))).items()
+        }
 
     async def _find_by_time(self, topic_id: TopicId, partition: int, timestamp_ms: int) -> ListOffsetsResult:
         found = await self._engine.offset_for_time(topic_id, partition, timestamp_ms)

@@ -61,9 +61,12 @@ class StartAt(msgspec.Struct, frozen=True, kw_only=True):
         pace = Pace()
         found: dict[int, int | LogbrokerError] = {}
         numbers = list(dict.fromkeys(partitions))
-        await engine.learn_ends(topic_id, numbers)
+        unknown = await engine.learn_ends(topic_id, numbers)
         if self.timestamp_ms is None:
             for partition in numbers:
+                if self.latest and partition in unknown:
+                    found[partition] = unknown[partition]
+                    continue
                 found[partition] = await self._offset(engine, log, topic_id, partition)
                 await pace.step(2)
             return found
