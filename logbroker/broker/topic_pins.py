@@ -20,10 +20,12 @@ class TopicPins:
         self._altering: dict[TopicId, asyncio.Event] = {}
         """Topics that are being altered; each event is set when the alteration is over."""
         self._unpinned = asyncio.Event()
+        self._waiting = asyncio.Lock()
+        """Held by the one alteration that waits for pins."""
 
     async def pin(self, topic_id: TopicId) -> Topic:
         """Pin a topic, so that it cannot be altered until `unpin`, and return it. Waits for an alteration under way."""
-        # No deadlock: one topic is altered at a time, and its alteration does not wait for callers that wait here.
+        # No deadlock: one alteration at a time waits for pins, and nothing in it waits for callers that wait here.
         while altering := self._altering.get(topic_id):
             await altering.wait()
         topic = self._catalog.by_id(topic_id)
@@ -40,13 +42,24 @@ class TopicPins:
 
     @asynccontextmanager
     async def alone(self, topic_id: TopicId) -> AsyncIterator[None]:
-        """Wait until the topic is not pinned, and keep it from being pinned until the block ends."""
-        over = self._altering[topic_id] = asyncio.Event()
+        """Wait until the topic is not pinned or altered by others, and keep it from both until the block ends."""
+        # Whoever has pinned this topic may wait for one in `_altering`, which must not wait for pins itself then.
+        async with self._waiting:
+            while altering := self._altering.get(topic_id):
+                await altering.wait()
+            over = self._altering[topic_id] = asyncio.Event()
+            try:
+                while topic_id in self._pins:
+                    self._unpinned.clear()
+                    await self._unpinned.wait()
+            except BaseException:
+                self._end(topic_id, over)
+                raise
         try:
-            while topic_id in self._pins:
-                self._unpinned.clear()
-                await self._unpinned.wait()
             yield
         finally:
-            del self._altering[topic_id]
-            over.set()
+            self._end(topic_id, over)
+
+    def _end(self, topic_id: TopicId, over: asyncio.Event) -> None:
+        del self._altering[topic_id]
+        over.set()

@@ -53,9 +53,9 @@ async def test_a_generation_ends_where_the_leaders_say_and_all_replicas_agree(mo
     monkeypatch.setattr(link, "refresh", refresh)
     monkeypatch.setattr(offsets, "list_offsets", list_offsets)
     with pytest.raises(PassingError, match="no leader"):
-        await topics._ends(topic, 3)
+        await topics._ends(topic, 3, partitions)
     logs[1] = 8
     with pytest.raises(PassingError, match="some of its replicas"):
-        await topics._ends(topic, 3)
+        await topics._ends(topic, 3, partitions)
     ends[1] = 8
-    assert await topics._ends(topic, 3) == [9, 8]
+    assert await topics._ends(topic, 3, partitions) == [9, 8]

@@ -9,7 +9,7 @@ import os
 import signal
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -505,6 +505,24 @@ async def test_what_one_gateway_does_to_topics_holds_for_both(both: list[BrokerP
             assert await read_all(there.address, topic, sum(map(len, sent.values()))) == sent
             await other.delete_topic(topic)
             await has_partitions(admin, topic, 0)
+
+
+async def test_topics_grow_beside_each_other_and_other_changes_need_not_wait(both: list[BrokerProcess]) -> None:
+    """Each growth waits for seconds, and a client for ten by default."""
+    topics = [f"log-{number}" for number in range(6)]
+    async with AsyncExitStack() as stack:
+        admins = [await stack.enter_async_context(Admin(each.address)) for each in both]
+        for topic in topics:
+            await admins[0].create_topic(topic, 1)
+
+        async def create_and_delete() -> None:
+            await admins[1].create_topic("another", 1)
+            await admins[1].delete_topic("another")
+
+        growths = [admins[number % 2].alter_topic(topic, partitions=2) for number, topic in enumerate(topics)]
+        await asyncio.gather(*growths, create_and_delete())
+        for topic in topics:
+            assert (await admins[0].describe_topic(topic)).info.partitions == 2
 
 
 async def test_what_one_gateway_has_stored_the_others_know_at_once(both: list[BrokerProcess]) -> None:

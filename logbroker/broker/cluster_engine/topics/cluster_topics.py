@@ -13,7 +13,8 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, Final
 
@@ -116,9 +117,11 @@ class ClusterTopics:
         """Called after each time that the topics and their leaders were read anew."""
         self._lock = asyncio.Lock()
         self._growing: set[TopicId] = set()
+        """Topics whose growth is under way here. Nothing else changes them, though other topics may be changed."""
         self._told_generations: dict[TopicId, int] = {}
         """The generations that the rows of another gateway demand."""
-        self._tasks: set[asyncio.Task[Topic | LogbrokerError]] = set()
+        self._tasks: set[asyncio.Task[Topic | LogbrokerError | PassingError]] = set()
+        self._is_closed = False
 
     # --- queries -----------------------------------------------------------------------------------------------------
 
@@ -213,7 +216,7 @@ class ClusterTopics:
             for found in new:
                 await self._add(found, configs.get(found.name, {}), rows)
         for found in seen.values():
-            if found.id not in self._partitions:
+            if found.id not in self._partitions or found.id in self._growing:
                 continue
             row = msgspec.msgpack.decode(rows[found.id], type=ClusterTopicRow) if found.id in rows else None
             if row is not None:
@@ -317,7 +320,7 @@ class ClusterTopics:
             configs = await self._admin.configs(topics) if topics else {}
             for found in topics:
                 known = self._catalog.by_id(found.id)
-                if found.name not in configs:
+                if found.name not in configs or found.id in self._growing:
                     continue
                 own = {name: text for name, text in known.overrides.items() if name in OWN_CONFIGS}
                 topic = msgspec.structs.replace(
@@ -402,7 +405,11 @@ class ClusterTopics:
             created = await self._requests.create(owner, name, partitions, overrides, validate_only=plan is not None)
             return created if plan is not None else await self._heard_of(created)
 
-        return await self._through_owner(lambda: self._create(name, partitions, overrides, plan), there)
+        async def here() -> Topic:
+            async with self._changing():
+                return await self._create(name, partitions, overrides, plan)
+
+        return await self._through_owner(here, there)
 
     async def _through_owner(
         self, here: Callable[[], Coroutine[Any, Any, Topic]], there: Callable[[str], Awaitable[Topic]]
@@ -412,7 +419,7 @@ class ClusterTopics:
         async def attempt() -> Topic:
             if self._rows.is_owner:
                 try:
-                    topic = await self._to_the_end(here())
+                    topic = await self._to_the_end(here)
                 except StaleOwnerError as error:
                     raise BrokerUnavailableError(
                         f"{error.message}; nobody knows whether the topic was changed: describe it, then try again"
@@ -477,15 +484,17 @@ class ClusterTopics:
             await self._wait_for(lambda: topic_id not in self._partitions)
             return topic
 
-        return await self._through_owner(lambda: self._delete(topic_id), there)
+        async def here() -> Topic:
+            async with self._changing():
+                topic = self._catalog.by_id(topic_id)
+                self._check_not_growing(topic)
+                await self._link.persist(lambda: self._admin.delete(topic), seconds=CHANGE_SECONDS)
+                self._deleted.add(topic_id)
+                self._forget(topic_id)
+                await self._rows.commit((topic_id, None))
+                return topic
 
-    async def _delete(self, topic_id: TopicId) -> Topic:
-        topic = self._catalog.by_id(topic_id)
-        await self._link.persist(lambda: self._admin.delete(topic), seconds=CHANGE_SECONDS)
-        self._deleted.add(topic_id)
-        self._forget(topic_id)
-        await self._rows.commit((topic_id, None))
-        return topic
+        return await self._through_owner(here, there)
 
     async def alter(
         self,
@@ -517,30 +526,42 @@ class ClusterTopics:
         unset_configs: Sequence[str],
         plan: TopicPlan | None,
     ) -> Topic:
-        old = self._catalog.by_id(topic_id)
-        if partitions is None and not set_configs and not unset_configs:
-            raise InvalidRequestError("nothing to alter: give partitions, configs to set or configs to unset")
-        topic = with_configs(old, set_configs, unset_configs, self._defaults)
-        if partitions is not None:
-            check_growth(old, partitions)
-            self._ask_for_growth(old)
-            planned = 0 if plan is None else plan.partitions
-            check_partition_count(partitions, self._catalog.partition_count + planned - old.partitions, self._config)
         if plan is not None:
-            plan.partitions += 0 if partitions is None else partitions - old.partitions
+            topic, count = self._altered(topic_id, partitions, set_configs, unset_configs, plan.partitions)
+            plan.partitions += count
             return topic
-        async with self.pins.alone(topic_id):
-            if partitions is not None:
-                self._ask_for_growth(old)  # Once more: it was perhaps pinned for a change after which it must not grow.
+        # Whoever has pinned this topic may wait for the end of another change, which needs the lock.
+        async with self.pins.alone(topic_id), self._changing():
+            topic, _ = self._altered(topic_id, partitions, set_configs, unset_configs, 0)
+            self._check_not_growing(topic)
             if set_configs or unset_configs:
                 await self._link.persist(
                     lambda: self._admin.alter_configs(topic, set_configs, unset_configs), seconds=CHANGE_SECONDS
                 )
                 await self._store(topic)
                 self._catalog.put(topic)
-            if partitions is not None:
-                topic = await self._grow(topic, partitions)
-        return topic
+            return topic if partitions is None else await self._grow(topic, partitions)
+
+    def _altered(
+        self,
+        topic_id: TopicId,
+        partitions: int | None,
+        set_configs: Mapping[str, str],
+        unset_configs: Sequence[str],
+        planned: int,
+    ) -> tuple[Topic, int]:
+        """Return a topic with other configs, and how many partitions it is to get beside those that are planned. Raises
+        the error that says why it cannot be altered so."""
+        old = self._catalog.by_id(topic_id)
+        if partitions is None and not set_configs and not unset_configs:
+            raise InvalidRequestError("nothing to alter: give partitions, configs to set or configs to unset")
+        topic = with_configs(old, set_configs, unset_configs, self._defaults)
+        if partitions is None:
+            return topic, 0
+        check_growth(old, partitions)
+        self._ask_for_growth(old)
+        check_partition_count(partitions, self._catalog.partition_count + planned - old.partitions, self._config)
+        return topic, partitions - old.partitions
 
     def _ask_for_growth(self, topic: Topic) -> None:
         for check in self.growth_checks:
@@ -583,26 +604,29 @@ class ClusterTopics:
         await self._link.persist(attempt, seconds=FOLLOW_SECONDS)
 
     async def _grown(self, topic: Topic, partitions: int) -> Topic:
-        """Begin the next generation of a topic whose partitions the cluster has made."""
+        """Begin the next generation of a topic whose partitions the cluster has made. Called with the lock, which is
+        free for changes of other topics while this one waits. Raises UnknownTopicError if it is deleted meanwhile."""
         self._growing.add(topic.id)
         try:
             # From here on, a gateway that reads this row appends no keyed records of the old generation any more; one
             # that does not read it loses its lease.
             await self._rows.commit((topic.id, row_of(topic, is_growing=True)))
-            now = monotonic()
-            await asyncio.sleep(self._membership.gateways.appends_until(now) - now)
-            # Keyed appends of the old generation are refused from here on: all its keyed records are below the ends
-            # that are read once those on their way are answered.
-            await asyncio.gather(*(each.settle() for each in self._partitions[topic.id]))
-            ends = await self._link.persist(lambda: self._ends(topic, partitions), seconds=CHANGE_SECONDS)
-            known = len(self._partitions[topic.id])
+            old = list(self._partitions[topic.id])
+            async with self._aside(topic.id):
+                now = monotonic()
+                await asyncio.sleep(self._membership.gateways.appends_until(now) - now)
+                # Keyed appends of the old generation are refused from here on: all its keyed records are below the
+                # ends that are read once those on their way are answered.
+                await asyncio.gather(*(each.settle() for each in old))
+                ends = await self._link.persist(lambda: self._ends(topic, partitions, old), seconds=CHANGE_SECONDS)
             topic = grown(topic, partitions, ends)
             await self._store(topic)
             await self._link.persist(
-                lambda: self._open(topic, range(known, partitions), waits=True), seconds=CHANGE_SECONDS
+                lambda: self._open(topic, range(len(old), partitions), waits=True), seconds=CHANGE_SECONDS
             )
             # Members that are given new partitions may read them through any gateway.
-            await self._rows.known_to_all()
+            async with self._aside(topic.id):
+                await self._rows.known_to_all()
             self._catalog.put(topic)
         finally:
             self._growing.discard(topic.id)
@@ -610,7 +634,23 @@ class ClusterTopics:
             each.notify_listeners()  # Readers read by generation.
         return topic
 
-    async def _ends(self, topic: Topic, partitions: int) -> list[int]:
+    @asynccontextmanager
+    async def _aside(self, topic_id: TopicId) -> AsyncIterator[None]:
+        """Let other topics be changed in the block. Raises UnknownTopicError if this one is gone after it."""
+        self._lock.release()
+        try:
+            yield
+        finally:
+            await self._lock.acquire()
+        if topic_id not in self._partitions:
+            raise unknown_topic_id(topic_id)
+
+    def _check_not_growing(self, topic: Topic) -> None:
+        """Raise PassingError if a topic is growing: it is changed after that."""
+        if topic.id in self._growing:
+            raise PassingError(f"topic {topic.name} is growing")
+
+    async def _ends(self, topic: Topic, partitions: int, old: Sequence[RemotePartition]) -> list[int]:
         """Return the ends of the old partitions, once the cluster knows the new ones."""
         await self._link.refresh()
         found = self._link.topics.get(topic.name)
@@ -618,17 +658,28 @@ class ClusterTopics:
             raise unknown_topic_id(topic.id)
         if len(found.partitions) < partitions:
             raise PassingError(f"topic {topic.name} has not grown yet")
-        return await self.offsets.committed_ends(self._partitions[topic.id])
+        return await self.offsets.committed_ends(old)
 
-    async def _to_the_end(self, change: Awaitable[Topic]) -> Topic:
-        """Carry out a change after the one before. Once begun, it finishes even if its caller is cancelled."""
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """Wait for the change before, and let no other topic be changed in the block, but for `_aside`."""
+        async with self._lock:
+            if self._is_closed:
+                raise BrokerUnavailableError("the gateway is stopping; try again at another one")
+            yield
 
-        async def carry_out() -> Topic | LogbrokerError:
-            async with self._lock:
-                try:
-                    return await change
-                except LogbrokerError as error:
-                    return error.as_value()
+    async def _to_the_end(self, change: Callable[[], Awaitable[Topic]]) -> Topic:
+        """Carry out a change. Once begun, it finishes even if its caller is cancelled."""
+
+        async def carry_out() -> Topic | LogbrokerError | PassingError:
+            try:
+                return await change()
+            except LogbrokerError as error:
+                return error.as_value()
+            except PassingError as error:
+                return error
+            except asyncio.CancelledError:
+                return BrokerUnavailableError("the gateway is stopping; another one ends the growth").as_value()
 
         task = asyncio.create_task(carry_out())
         self._tasks.add(task)
@@ -636,11 +687,18 @@ class ClusterTopics:
         outcome = await asyncio.shield(task)
         if isinstance(outcome, LogbrokerError):
             raise outcome.anew()
+        if isinstance(outcome, PassingError):
+            raise outcome
         return outcome
 
     async def close(self) -> None:
-        """Wait for the change under way, and let no other begin."""
-        await self._lock.acquire()
+        """Wait for the change under way, and let no other begin. Growths that wait are left to another gateway."""
+        self._is_closed = True
+        async with self._lock:
+            tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks)
 
 
 def _overrides(configs: Mapping[str, tuple[str, bool]]) -> dict[str, str]:
