@@ -12,6 +12,7 @@ import contextlib
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
+from functools import partial
 from io import BytesIO
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -20,9 +21,10 @@ import msgspec
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, NodeNotReadyError, UnrecognizedBrokerVersion
 
+from logbroker.broker.cluster_engine.connection.appends import Appends
 from logbroker.broker.cluster_engine.connection.codes import NONE, PASSING
 from logbroker.errors import BrokerUnavailableError, UnsupportedFeatureError
-from logbroker.kafka_wire.apis import FIND_COORDINATOR, METADATA
+from logbroker.kafka_wire.apis import FIND_COORDINATOR, METADATA, PRODUCE
 from logbroker.kafka_wire.codec import Api
 from logbroker.kafka_wire.messages.find_coordinator import FindCoordinatorRequest
 from logbroker.kafka_wire.messages.headers import REQUEST_HEADER, RESPONSE_HEADER, RequestHeader, ResponseHeader
@@ -74,6 +76,10 @@ class Line(IntEnum):
     SHARED = 2
     """The fetch that waits at the node for what gateways share."""
     HEARTBEATS = 3
+    APPENDS = 4
+    """Records, whose answers wait for other replicas."""
+    COMMITS = 5
+    """The state of groups; the same."""
 
 
 class _Header:
@@ -146,6 +152,7 @@ class ClusterLink:
         """Ids of the nodes that are up or have replicas of a topic."""
         self._client: AIOKafkaClient | None = None
         self._turns = itertools.count()
+        self._appends: dict[Line, Appends] = {}
         self._refreshing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -192,6 +199,12 @@ class ClusterLink:
             raise UnsupportedFeatureError(f"the cluster does not know a request that is needed: {error}") from None
         except (KafkaError, OSError, RuntimeError) as error:  # uvloop raises RuntimeError for a closed connection.
             raise PassingError(f"node {node}: {type(error).__name__} {error}") from None
+
+    def appends(self, line: Line) -> Appends:
+        """Return what joins the appends on a line."""
+        if line not in self._appends:
+            self._appends[line] = Appends(partial(self.ask, api=PRODUCE, line=line), PassingError)
+        return self._appends[line]
 
     async def ask_any(self, api: Api, message: Any, *, last_version: int | None = None) -> Any:
         """Send a request that any node can answer, to one after the other until one does. Raises as `ask` does."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from logbroker.broker.cluster_engine.connection.codes import DUPLICATE_SEQUENCE_NUMBER, NONE
 from logbroker.broker.cluster_engine.connection.link import ClusterLink, Line, PassingError, check
 from logbroker.engine import Buffer
-from logbroker.kafka_wire.apis import DESCRIBE_PRODUCERS, FETCH, PRODUCE
+from logbroker.kafka_wire.apis import DESCRIBE_PRODUCERS, FETCH
 from logbroker.kafka_wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 from logbroker.kafka_wire.messages.fetch import (
     FetchRequest,
@@ -15,38 +15,17 @@ from logbroker.kafka_wire.messages.fetch import (
     FetchRequestTopic,
     FetchResponsePartitionData,
 )
-from logbroker.kafka_wire.messages.produce import (
-    ProduceRequest,
-    ProduceRequestPartitionProduceData,
-    ProduceRequestTopicProduceData,
-    ProduceResponsePartitionProduce,
-)
+from logbroker.kafka_wire.messages.produce import ProduceResponsePartitionProduce
 from logbroker.record.header import LENGTH_OVERHEAD_BYTES
-
-_ALL_REPLICAS: Final = -1
-_APPEND_TIMEOUT_MS: Final = 10_000
-"""The time that a leader waits for the other replicas."""
 
 
 async def append(
-    link: ClusterLink, topic: str, partition: int, batch: Buffer, line: Line = Line.REQUESTS
+    link: ClusterLink, topic: str, partition: int, batch: Buffer, line: Line = Line.APPENDS
 ) -> ProduceResponsePartitionProduce:
     """Append one batch with acks=all, and return the leader's answer. A repeat of a batch that is there already is
     answered like the first. Raises PassingError."""
     leader = link.leader(topic, partition)
-    request = ProduceRequest(
-        acks=_ALL_REPLICAS,
-        timeout_ms=_APPEND_TIMEOUT_MS,
-        topic_data=[
-            ProduceRequestTopicProduceData(
-                name=topic,
-                topic_id=link.topics[topic].id,
-                partition_data=[ProduceRequestPartitionProduceData(index=partition, records=batch)],
-            )
-        ],
-    )
-    answer = await link.ask(leader.leader, PRODUCE, request, line=line)
-    found: ProduceResponsePartitionProduce = _only(answer.responses, "partition_responses")
+    found = await link.appends(line).append(leader.leader, topic, link.topics[topic].id, partition, batch)
     if found.error_code == DUPLICATE_SEQUENCE_NUMBER:
         found.error_code = NONE
     return found

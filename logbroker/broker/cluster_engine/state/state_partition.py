@@ -20,7 +20,7 @@ import msgspec
 
 from logbroker.broker.cluster_engine.connection import requests
 from logbroker.broker.cluster_engine.connection.codes import FENCED, OFFSET_OUT_OF_RANGE
-from logbroker.broker.cluster_engine.connection.link import ClusterLink, check
+from logbroker.broker.cluster_engine.connection.link import ClusterLink, Line, check
 from logbroker.broker.cluster_engine.state.state_rows import CLAIM_KEY, CONFIRM_KEY, StateRows
 from logbroker.errors import CorruptBatchError, CorruptLogError, LogbrokerError, StaleOwnerError, StorageFailedError
 from logbroker.kafka_wire.apis import INIT_PRODUCER_ID
@@ -208,7 +208,7 @@ class StatePartition:
 
         async def attempt() -> int:
             self._check_owner()
-            answer = await requests.append(self._link, self._topic, self.number, batch)
+            answer = await requests.append(self._link, self._topic, self.number, batch, Line.COMMITS)
             if answer.error_code in FENCED:
                 raise self._taken_over()
             check(answer.error_code, f"a commit to {self._topic}-{self.number}")
