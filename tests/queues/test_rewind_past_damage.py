@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from logbroker.cli.main import run as run_command
 from logbroker.queues.model.settings import OnExhausted
 from logbroker.queues.model.starts import Rewound, StartAt
 from logbroker.queues.retention import copies, holder
@@ -164,13 +166,9 @@ async def test_a_rewind_finds_damage_in_done_records_that_nobody_has_read(
         assert sorted(found) == [*kept, *range(lost.stop, COUNT)]
 
 
-@pytest.mark.parametrize("is_found", [True, False], ids=["found", "not found"])
-async def test_a_group_is_moved_past_damage_in_its_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_found: bool
-) -> None:
-    """Copies before the damage stay. Later copies in the same file are given up, and new records are served."""
-    monkeypatch.setattr(holder, "BATCH_BYTES", 2000)
-    monkeypatch.setattr(copies, "_CODECS", (Codec.NONE,))
+async def park_and_copy(tmp_path: Path) -> tuple[list[tuple[int, int]], Path]:
+    """Let retention copy the records of a parked lane, every second one of the log. Return the first and last offset of
+    each batch of copies, and their file."""
     async with shell(tmp_path) as opened:
         run = await begin(opened, [BAD], on_exhausted=OnExhausted.PARK)
         await opened.engine.alter_topic(opened.engine.topic("t").id, set_configs={"retention.hold.bytes": "0"})
@@ -179,7 +177,17 @@ async def test_a_group_is_moved_past_damage_in_its_copies(
         await run.retain()
         bounds = [(batch.first, last) for last, batch in run.group.hold.copies.batches(0)]
         assert len(bounds) > 2
-    path = tmp_path / "data" / f"{COPIES}-0" / f"{0:020d}.log"
+    return bounds, tmp_path / "data" / f"{COPIES}-0" / f"{0:020d}.log"
+
+
+@pytest.mark.parametrize("is_found", [True, False], ids=["found", "not found"])
+async def test_a_group_is_moved_past_damage_in_its_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_found: bool
+) -> None:
+    """Copies before the damage stay. Later copies in the same file are given up, and new records are served."""
+    monkeypatch.setattr(holder, "BATCH_BYTES", 2000)
+    monkeypatch.setattr(copies, "_CODECS", (Codec.NONE,))
+    bounds, path = await park_and_copy(tmp_path)
     content = bytearray(path.read_bytes())
     content[len(next(split_batches(bytes(content)))[1]) + RECORD_BYTE] ^= 1
     path.write_bytes(content)
@@ -198,4 +206,26 @@ async def test_a_group_is_moved_past_damage_in_its_copies(
         assert await run.group.operations.rewind(StartAt(offset=start)) == planned
         await is_scanned(run)
         await run.resume()
+        assert sorted(await worked_off(run)) == [*kept, *(offset // 2 for offset in range(start, 2 * COUNT))]
+
+
+@pytest.mark.prove
+async def test_a_group_goes_on_after_a_repair_has_given_up_the_last_of_its_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holder, "BATCH_BYTES", 2000)
+    monkeypatch.setattr(copies, "_CODECS", (Codec.NONE,))
+    bounds, path = await park_and_copy(tmp_path)
+    os.truncate(path, path.stat().st_size - 10)
+    assert run_command(["segment", "repair", str(path.parent), "--accept-gaps", "--yes"]) == 0
+    async with shell(tmp_path) as opened:
+        run = await again(opened)
+        await until(lambda: run.group.scanner.stopped)
+        start = run.facts().log_start_offset
+        [rewound] = await run.group.operations.rewind(StartAt(offset=start))
+        assert isinstance(rewound, Rewound)
+        assert rewound.standing_records == bounds[-1][0] // 2
+        await is_scanned(run)
+        await run.resume()
+        kept = range(bounds[-1][0] // 2)
         assert sorted(await worked_off(run)) == [*kept, *(offset // 2 for offset in range(start, 2 * COUNT))]

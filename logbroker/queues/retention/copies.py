@@ -163,6 +163,8 @@ class Copies:
             [result] = await self._engine.read([Read(topic_id, partition, offset, 1, check_crc=True)])
             if isinstance(result, LogbrokerError):
                 raise result
+            if not result.batches:
+                return  # The end of the log is a gap, as a repair leaves one.
             base_offset = parse_header(result.batches).base_offset
             if not await in_decoder(partial(_are_of, result.batches, self._origin_id)):
                 offset = result.next_offset  # A group of this name on another topic wrote it, after the backup.
