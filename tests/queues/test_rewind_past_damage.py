@@ -200,6 +200,9 @@ async def test_a_group_is_moved_past_damage_in_its_copies(
             if is_found:
                 await until(lambda: run.group.scanner.stopped)
             start = run.facts().log_start_offset
+            if is_found:
+                advice = f"`logbroker queue rewind g --partition 0 --to {start}`"
+                assert str(run.group.scanner.stopped[0]).endswith(advice)
             unreadable = len(range(bounds[1][0], start, 2))
             planned = await run.group.operations.rewind(StartAt(offset=start), dry_run=True)
             assert planned == [Rewound(0, 0, start, len(kept), unreadable, unreadable)]

@@ -94,6 +94,7 @@ class Copies:
         commit: Callable[[Sequence[StateEvent]], Awaitable[None]],
     ) -> None:
         """`origin_id` is the group's topic. `commit` stores rows of the group."""
+        self.group_id = group_id
         self._name = INTERNAL_PREFIX + group_id
         self._origin_id = origin_id
         self._engine = engine

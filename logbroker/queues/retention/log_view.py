@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from logbroker.command_line import command_line
 from logbroker.config import MAX_INT32
 from logbroker.engine import LogEngine, PartitionFacts, Read, ReadResult, Topic, Watch
 from logbroker.errors import CorruptLogError, LogbrokerError, OffsetOutOfRangeError
@@ -58,9 +59,11 @@ class RetainedLog:
                 try:
                     copied = await self._copies.read(wish.partition, batch)
                 except CorruptLogError as error:
-                    # Its own offset is one of the internal topic.
-                    error.readable_from = min(last_copied + 1, log_start_offset)
-                    raise
+                    options = ("--partition", str(wish.partition), "--to", str(log_start_offset))
+                    command = command_line("queue rewind", self._copies.group_id, options=options)
+                    damage = CorruptLogError(f"{error.message}. Or give the damaged copies up: `{command}`")
+                    damage.readable_from = min(last_copied + 1, log_start_offset)
+                    raise damage from None
                 # A crash may leave copies of records that the log still has.
                 records = [record for record in copied if record.offset < log_start_offset]
                 last = records[-1].offset
