@@ -78,7 +78,9 @@ def back_up(data_dir: Path, target: Path) -> tuple[Backup, dict[str, int]]:
 
 
 def read_backup(path: Path) -> Backup:
-    """Check a backup from the first byte to the last. Raises CorruptLogError and OSError."""
+    """Check a backup from the first byte to the last. A store that a restore has replaced, known by its name, counts as
+    a backup of the time at which it was last written; its values have checksums of their own. Raises CorruptLogError
+    and OSError."""
     with named(path), open(open_regular(path), "rb") as file:
         size_bytes = os.fstat(file.fileno()).st_size
         store_bytes = size_bytes - _TRAILER_BYTES
@@ -86,10 +88,8 @@ def read_backup(path: Path) -> Backup:
         content = file.read(_TRAILER_BYTES)
         if len(content) < _TRAILER_BYTES or not content.startswith(_MAGIC):
             if path.name.startswith(DATA_NAME):
-                raise CorruptLogError(
-                    f"{path} is a metadata store itself, not a backup of one; to use it, move it to"
-                    f" {META_NAME}/{DATA_NAME} in the data directory while no broker runs"
-                )
+                created_at_ms = int(os.fstat(file.fileno()).st_mtime * 1000)
+                return Backup(path=str(path), store_bytes=size_bytes, created_at_ms=created_at_ms)
             raise CorruptLogError(f"{path} is no backup by `logbroker meta backup`, or its end is damaged or missing")
         trailer, (stored_crc,) = content[: _TRAILER.size], _CRC.unpack(content[_TRAILER.size :])
         _, told_bytes, created_at_ms = _TRAILER.unpack(trailer)

@@ -222,11 +222,6 @@ def _forgotten(state: Mapping[bytes, bytes], group_ids: Sequence[str]) -> list[W
     return [(STATE, key, None) for key in state if key.startswith(forgotten)]
 
 
-def store_in_use(replaced: Path) -> Path:
-    """Return the path at which the broker opens its store, given that of a store which a restore has replaced there."""
-    return replaced.with_name(DATA_NAME)
-
-
 def restore(plan: RestorePlan, store: Path, data_dir: Path) -> Path | None:
     """Put the planned store into its place, and return the path of the old store. A crash leaves either the old or the
     new store. The caller is within `extracted`. Raises OSError and StorageFailedError.

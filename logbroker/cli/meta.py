@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ from logbroker.config import BrokerConfig
 from logbroker.errors import DataDirError
 from logbroker.texts import size_text
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
-from logbroker.tools.metadata_restore import RestorePlan, extracted, plan_restore, store_in_use
+from logbroker.tools.metadata_restore import RestorePlan, extracted, plan_restore
 from logbroker.tools.metadata_restore import restore as put_in_place
 
 _ADVICE: Final = (
@@ -123,7 +122,7 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     elif not dry_run:
         kept = ""
         if replaced is not None:
-            back = shlex.join(["mv", str(replaced), str(store_in_use(replaced))])
+            back = command_line("meta restore", str(replaced), options=["--data-dir", str(data_dir)])
             kept = (
                 f"; the store that was there is kept as {replaced}: remove it when you no longer need it; to go back to"
                 f" it, stop the broker, then: {back}"
