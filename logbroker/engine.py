@@ -337,6 +337,12 @@ class LogEngine(ReadableLog, Protocol):
         """Whether nobody else appends, so that `partition_facts` is always up to date."""
         ...
 
+    @property
+    def waits_for_holders(self) -> bool:
+        """Whether records stay until their holders have released them. Otherwise holders are only asked in good time,
+        and records that they have released may stay for long, or be gone at any time."""
+        ...
+
     async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> Mapping[int, LogbrokerError]:
         """Return when the facts of these partitions are as new as this call, or after some seconds. Partitions whose
         facts are not, so that they may end later than these say, are returned with the reason."""

@@ -11,10 +11,11 @@ import subprocess
 import tempfile
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from compare.peers.server import HOST, ServerProcess, free_port
@@ -60,7 +61,13 @@ def class_path() -> tuple[str, str]:
 class KafkaCluster:
     """Some nodes. Everything lies in `directory`."""
 
-    def __init__(self, directory: Path, nodes: int, jvm: Sequence[str] = SMALL_JVM) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        nodes: int,
+        jvm: Sequence[str] = SMALL_JVM,
+        more_settings: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         self._jars, _ = class_path()
         ports = [(free_port(), free_port()) for _ in range(nodes)]
         self.addresses: Final = ",".join(f"{HOST}:{port}" for port, _ in ports)
@@ -93,6 +100,7 @@ class KafkaCluster:
                 # A killed node is noticed soon.
                 "broker.session.timeout.ms": 6_000,
                 "controller.quorum.election.timeout.ms": 1_000,
+                **more_settings,
             }
             config_path = home / "server.properties"
             config_path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")

@@ -31,9 +31,16 @@ stream of dead letters hides no other warnings."""
 class Alarms:
     """The alarms of one queue group: finds their causes and logs each new one once."""
 
-    def __init__(self, group_id: str, inspector: Inspector, moment: Callable[[], Moment]) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        inspector: Inspector,
+        retention_alarms: Callable[[], Steps[list[Alarm]]],
+        moment: Callable[[], Moment],
+    ) -> None:
         self._group_id = group_id
         self._inspector = inspector
+        self._retention_alarms = retention_alarms
         self._moment = moment
         self._untold = {kind: _Untold() for kind in NoticeKind}
         self._known: set[tuple[AlarmKind, bytes | None, int]] = set()
@@ -66,6 +73,7 @@ class Alarms:
     def checking(self) -> Steps[list[Alarm]]:
         """See `check`."""
         alarms = yield from self._inspector.find_alarms(self._moment())
+        alarms += yield from self._retention_alarms()
         causes = {(alarm.kind, alarm.key, alarm.record_id): alarm for alarm in alarms}
         new = [alarm for cause, alarm in causes.items() if cause not in self._known]
         self.raised += len(new)

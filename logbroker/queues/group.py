@@ -142,7 +142,7 @@ class QueueGroup:
         self.dispatcher = Dispatcher(context, self.scanner, self.records)
         self.worker_streams = WorkerStreams(context, self.dispatcher, max_workers)
         self.session_waiters = SessionWaiters(context, self.scanner)
-        self.alarms = Alarms(group_id, self.inspector, self.moment)
+        self.alarms = Alarms(group_id, self.inspector, self.hold.find_alarms, self.moment)
         self.operations = Operations(context, self.inspector, self.records, self.hold)
         self.dead_lettering = DeadLetterSender(context, self.records, dead_letter_topic)
         self.redriving = Redriving(context, dead_letter_topic)

@@ -62,6 +62,7 @@ class TopicLog:
     """A topic: for each partition the keys of its records, with the number that each record has among all."""
 
     is_sole_writer = True
+    waits_for_holders = True
 
     async def learn_ends(self, topic_id: object, partitions: object) -> dict[int, LogbrokerError]:
         return {}

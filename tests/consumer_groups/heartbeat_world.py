@@ -92,6 +92,7 @@ class Topics:
     """As much of a log engine as groups ask for."""
 
     is_sole_writer = True
+    waits_for_holders = True
 
     async def learn_ends(self, topic_id: object, partitions: object) -> dict[int, LogbrokerError]:
         return {}

@@ -57,6 +57,7 @@ class OneTopic:
     """As much of a log engine as groups ask for."""
 
     is_sole_writer = True
+    waits_for_holders = True
 
     async def learn_ends(self, topic_id: object, partitions: object) -> dict[int, LogbrokerError]:
         return {}

@@ -31,6 +31,7 @@ class FakeLog:
     """The part of `LogEngine` that reads. `engine` is it as one."""
 
     is_sole_writer = True
+    waits_for_holders = True
 
     async def learn_ends(self, topic_id: object, partitions: object) -> dict[int, LogbrokerError]:
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from logbroker.engine import Append, Appended, StateEvent
 from logbroker.errors import DiskFullError
 from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import GROUP_TYPE
-from logbroker.queues.retention import copies
+from logbroker.queues.retention import copies, stalled_records
 from logbroker.queues.retention import holder as retention_hold
 from logbroker.queues.state.rows import (
     COPIES_ROW,
@@ -259,3 +260,66 @@ async def test_copies_of_another_topic_are_not_taken_up(tmp_path: Path, monkeypa
     async with shell(tmp_path) as opened:
         run = await again(opened)
         assert run.copied() == []
+
+
+async def copied_once(path: Path, count: int) -> None:
+    """A run copies stalled records, and ends before they are removed."""
+    async with shell(path) as opened:
+        run = await begin(opened, [b"blocked"])
+        await run.write(KEYS, range(count))
+        await run.work(7 * count)
+        await run.look()
+        assert run.facts().log_start_offset == 0
+        assert run.copied()
+
+
+async def test_copies_stay_until_others_are_in_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that is not the broker's own may lose the records at any time."""
+    monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2000)
+    await copied_once(tmp_path, 60)
+    async with shell(tmp_path) as opened:
+        run = await again(opened, [b"blocked"])
+        before = run.copied()
+
+        async def fail(*args: object) -> None:
+            raise DiskFullError("the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(run.group.hold.copies, "add", fail)
+            await run.look()
+        assert run.copied() == before
+        await run.look()
+        assert run.copied() == before
+        await run.look()
+        assert run.facts().log_start_offset > 0
+
+
+async def test_records_that_the_log_loses_while_they_are_copied_again_come_from_the_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 60
+    monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2000)
+    monkeypatch.setattr(stalled_records, "MAX_READ_BYTES", 3000)
+    await copied_once(tmp_path, count)
+    async with shell(tmp_path) as opened:
+        run = await again(opened, [b"blocked"])
+        upkeep, topic_id = opened.engine._upkeep, opened.engine.topic("t").id
+        [partition] = [each for each in upkeep._partitions if each.key.topic_id == topic_id]
+        add, end = run.group.hold.copies.add, run.copied()[-1] + 1
+
+        async def lose(*args: Any) -> None:
+            with monkeypatch.context() as patch:
+                patch.setattr(upkeep, "_holders", {})
+                await upkeep.delete_below(partition, end)
+            await add(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(run.group.hold.copies, "add", lose)
+            await run.look()
+        assert run.facts().log_start_offset == end
+    async with shell(tmp_path) as opened:
+        run = await again(opened)
+        await all_held(run, count)
+        await run.resume()
+        await run.work(count)
+        assert run.done == {b"blocked": list(range(count))}

@@ -286,14 +286,15 @@ async def test_events_that_go_on_are_told_at_once_and_then_once_a_minute_with_th
 ) -> None:
     """A record a second becomes a dead letter, which hides no warnings of other kinds."""
     now = 0.0
-    inspector: Any = SimpleNamespace(find_alarms=lambda _moment: no_alarms())
-    alarms = Alarms("g", inspector, lambda: Moment(now, 0))
-    monkeypatch.setattr("logbroker.queues.alarms.CHECK_SECONDS", 0.001)
-    watching = asyncio.create_task(alarms.watch())
 
     def no_alarms() -> Steps[list[Alarm]]:
         yield from ()
         return []
+
+    inspector: Any = SimpleNamespace(find_alarms=lambda _moment: no_alarms())
+    alarms = Alarms("g", inspector, no_alarms, lambda: Moment(now, 0))
+    monkeypatch.setattr("logbroker.queues.alarms.CHECK_SECONDS", 0.001)
+    watching = asyncio.create_task(alarms.watch())
 
     def said() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.name == "logbroker.queues.alarms"]

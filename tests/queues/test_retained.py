@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from logbroker.broker.local_engine.engine import LocalEngine
 from logbroker.clock import SystemClock
 from logbroker.engine import Append, Appended
 from logbroker.errors import DiskFullError, UnknownTopicError
 from logbroker.grpc_api.queues.admin_messages import described_queue
 from logbroker.pacing import Pace
 from logbroker.queues.dead_letters.sender import DeadLetterSender
+from logbroker.queues.machine.inspect import AlarmKind
 from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import OnExhausted, OnUndecodable, Ordering
 from logbroker.queues.retention import holder as retention_hold
@@ -559,3 +561,27 @@ async def test_keys_of_any_length_are_found_in_what_goes(tmp_path: Path) -> None
         await run.resume()
         await run.work(40 * 5 + 20 * 8)
         assert run.done == {key: list(range(0 if key in keys[:5] else 20, 40)) for key in keys}
+
+
+async def test_a_record_that_fails_after_its_release_is_held_again_in_a_log_that_does_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And an alarm tells of those that are neither done nor copied, until they are."""
+    monkeypatch.setattr(LocalEngine, "waits_for_holders", False)
+    async with shell(tmp_path) as opened:
+        run = await begin(opened, [b"early"])
+        await run.write([b"early", b"late"], range(100))
+        await run.look()
+        released = run.group.hold.needed_from(0)
+        assert released > 20
+        [alarm] = [each for each in await run.group.alarms.check() if each.kind is AlarmKind.RETENTION]
+        assert "are deleted at any time" in alarm.message
+        assert not run.copied()
+        assert await run.work_once() == 1
+        assert run.group.hold.needed_from(0) == 0
+        await run.look()
+        assert run.copied()[0] == 0
+        assert run.copied()[-1] == released - 2
+        assert run.group.hold.needed_from(0) == released
+        await run.work(99)
+        assert not [each for each in await run.group.alarms.check() if each.kind is AlarmKind.RETENTION]

@@ -117,9 +117,9 @@ def copying_begins_after_what_is_held(patch: pytest.MonkeyPatch) -> None:
 def last_batch_forgotten(patch: pytest.MonkeyPatch) -> None:
     add = Copies.add
 
-    async def every_other(self: Copies, partition: int, records: list[Any], **rest: Any) -> None:
+    async def every_other(self: Copies, partition: int, records: list[Any], *rest: Any) -> None:
         if records[0].offset % 2:
-            await add(self, partition, records, **rest)
+            await add(self, partition, records, *rest)
 
     patch.setattr(Copies, "add", every_other)
 

@@ -61,7 +61,7 @@ def before_each(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Coroutine[Any
     """Do something before each batch of copies is made."""
     add = Copies.add
 
-    async def late(self: Copies, partition: int, records: list[LogRecord], instead_of: int | None = None) -> None:
+    async def late(self: Copies, partition: int, records: list[LogRecord], instead_of: Iterable[int] = ()) -> None:
         await act()
         await add(self, partition, records, instead_of)
 

@@ -19,6 +19,7 @@ from logbroker.broker.cluster_engine.connection.link import ClusterLink, check
 from logbroker.broker.cluster_engine.log.offsets import LATEST_TIME, delete_records
 from logbroker.broker.cluster_engine.log.reading import BatchReader, ClusterWatch, Follower
 from logbroker.broker.cluster_engine.log.remote_partition import RemotePartition
+from logbroker.broker.cluster_engine.log.retention import ClusterRetention
 from logbroker.broker.cluster_engine.topics.cluster_topics import ClusterTopics
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
@@ -73,6 +74,7 @@ class ClusterEngine:
         self._offsets = topics.offsets
         self._reader = BatchReader(link)
         self._follower = Follower(link, topics.partitions)
+        self.retention = ClusterRetention(clock, link, topics.offsets, catalog, topics.of_topic)
         topics.on_refreshed = self._follower.follow  # Partitions may have moved to nodes that are not followed yet.
         self._max_bytes_in_flight = config.max_produce_bytes_in_flight
         self._bytes_in_flight = 0
@@ -124,6 +126,7 @@ class ClusterEngine:
         self._topics.pins.unpin(topic_id)
 
     is_sole_writer = False
+    waits_for_holders = False
 
     async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> Mapping[int, LogbrokerError]:
         found = []
@@ -159,6 +162,7 @@ class ClusterEngine:
                 f"records of {found.name} cannot be deleted below offset {offset}: give an offset from 0 to"
                 f" {found.high_watermark}, the high watermark"
             )
+        await self.retention.release_below(found, offset)
         start = await delete_records(self._link, found, offset)
         found.heard(start, -1)
         return start
@@ -284,19 +288,16 @@ class ClusterEngine:
         return ClusterWatch(lambda key: self._topics.partition(*key), wake, self._follower.follow)
 
     def hold(self, topic_id: TopicId, holder: Holder) -> None:
-        self._offsets.holders.setdefault(topic_id, set()).add(holder)
+        self.retention.hold(topic_id, holder)
 
     def release(self, topic_id: TopicId, holder: Holder) -> None:
-        holders = self._offsets.holders.get(topic_id, set())
-        holders.discard(holder)
-        if not holders:
-            self._offsets.holders.pop(topic_id, None)
+        self.retention.release(topic_id, holder)
 
     def start_retention(self) -> None:
-        """Retention is the cluster's."""
+        """Retention is the cluster's, and never stops."""
 
     def stop_retention(self) -> None:
-        """Retention is the cluster's."""
+        """Retention is the cluster's, and never stops."""
 
     async def offset_for_time(self, topic_id: TopicId, partition: int, timestamp_ms: int) -> FoundOffset:
         return await self._offsets.find(self._topics.partition(topic_id, partition), max(timestamp_ms, 0))

@@ -58,7 +58,7 @@ async def open_cluster_engine(
             lambda number, store: open_home(engine, store, lambda group_id: homes.number_of(group_id) == number),
             config.advertise,
         )
-        tasks = [asyncio.create_task(topics.run()), asyncio.create_task(topics.offsets.run())]
+        tasks = [asyncio.create_task(each.run()) for each in (topics, topics.offsets, engine.retention)]
         try:
             yield engine, homes
         finally:

@@ -138,6 +138,7 @@ class LocalEngine:
         self._changes.pins.unpin(topic_id)
 
     is_sole_writer = True
+    waits_for_holders = True
 
     async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> Mapping[int, LogbrokerError]:
         return {}  # The facts are always up to date.

@@ -171,8 +171,9 @@ class QueueAlarm(msgspec.Struct, frozen=True, kw_only=True):
     """A condition that an operator should look at."""
 
     kind: str
-    """share, age, parked, letters (the dead-letter topic refuses all records, or the record that `message` names) or
-    outputs (a topic does not take the outputs of settlements)."""
+    """share, age, parked, letters (the dead-letter topic refuses all records, or the record that `message` names),
+    outputs (a topic does not take the outputs of settlements) or retention (a cluster may delete records that are not
+    done at any time)."""
     key: bytes | None
     message: str
 

@@ -123,6 +123,8 @@ class AlarmKind(enum.Enum):
     """The dead-letter topic refuses a record, or all records."""
     OUTPUTS = "outputs"
     """A topic does not accept outputs: the outputs of stored settlements, or acks with outputs, wait."""
+    RETENTION = "retention"
+    """Records that are neither done nor copied may be deleted at any time, because the log does not wait for them."""
 
 
 class Alarm(msgspec.Struct, frozen=True):

@@ -85,6 +85,8 @@ class StalledLanes:
         self._changes = changes
         self._rows = ChangedRows(changes, partial(hashed_key, PARKED_ROW), self.parked.get)
         self._noting: list[dict[int, bytes | None]] = []
+        self.on_first_failure: Callable[[int], None] = lambda record_id: None
+        """Called with each record that fails for the first time."""
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
         """Load the parked lanes, except those whose failed record is beyond the end of its log.
@@ -175,6 +177,8 @@ class StalledLanes:
             noted[record_id] = key
         self.attention.add(record_id)
         failure = self._failures.add(record_id, reason, now.wall_ms)
+        if failure.count == 1:
+            self.on_first_failure(record_id)
         if failure.count < self.settings.max_attempts:
             if delay_seconds is None:
                 delay_seconds = backoff_seconds(self.settings, failure.count, self._random)

@@ -109,6 +109,8 @@ class Copies:
         self.topic_id: TopicId | None = None
         """Id of the internal topic; None: there is none."""
         self._making: asyncio.Future[Topic] | None = None
+        self._begun: dict[int, int] = {}
+        """Offset in the internal topic from which copies without a row may lie, by partition, while they are made."""
         self._is_open = False
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
@@ -173,7 +175,7 @@ class Copies:
             records = await in_decoder(partial(_originals, result.batches))
             left = [record for record in records if record.offset < kept_from]
             if base_offset not in known and len(left) == len(records):
-                await self._keep(partition, records, base_offset)
+                await self._keep(partition, [records], [base_offset])
             elif base_offset not in known and left:
                 await self.add(partition, left)
             offset = result.next_offset
@@ -264,33 +266,51 @@ class Copies:
 
     # --- adding and forgetting ---------------------------------------------------------------------------------------
 
-    async def add(self, partition: int, records: Sequence[LogRecord], instead_of: int | None = None) -> None:
+    async def add(self, partition: int, records: Sequence[LogRecord], instead_of: Iterable[int] = ()) -> None:
         """Append a batch of copies of records of a partition, in offset order.
 
-        The new batch replaces the one whose last copied offset is `instead_of`. Raises DiskFullError and the other
+        The new batch replaces those whose last copied offsets are `instead_of`. Raises DiskFullError and the other
         errors of an append or of making a topic.
         """
+        await self._add(partition, [records], instead_of)
+
+    async def _add(self, partition: int, batches: Sequence[Sequence[LogRecord]], instead_of: Iterable[int]) -> None:
         topic_id = await self._topic_for(partition)
-        batch = await in_decoder(partial(_encoded_of, self._origin_id, records))
-        append = Append(topic_id, partition, batch, use=DiskUse.USES_RESERVE)  # Copying lets retention free far more.
-        [appended] = await self._engine.append([append], Durability.SYNCED)
-        if isinstance(appended, LogbrokerError):
-            raise appended
-        await self._keep(partition, records, appended.base_offset, instead_of)
+        self._begun[partition] = self._engine.partition_facts(topic_id, partition).high_watermark
+        try:
+            base_offsets: list[int] = []
+            for records in batches:
+                batch = await in_decoder(partial(_encoded_of, self._origin_id, records))
+                # Copying lets retention free far more.
+                append = Append(topic_id, partition, batch, use=DiskUse.USES_RESERVE)
+                [appended] = await self._engine.append([append], Durability.SYNCED)
+                if isinstance(appended, LogbrokerError):
+                    raise appended
+                base_offsets.append(appended.base_offset)
+            await self._keep(partition, batches, base_offsets, instead_of)
+        finally:
+            del self._begun[partition]
 
     async def _keep(
-        self, partition: int, records: Sequence[LogRecord], base_offset: int, instead_of: int | None = None
+        self,
+        partition: int,
+        batches: Sequence[Sequence[LogRecord]],
+        base_offsets: Sequence[int],
+        instead_of: Iterable[int] = (),
     ) -> None:
-        """Store the row of a batch of copies."""
-        last = record_id_of(partition, records[-1].offset)
-        copied = CopyBatch(records[0].offset, base_offset)
-        gone = [] if instead_of is None else [record_id_of(partition, instead_of)]
-        events = [delete(record_row_key(COPIES_ROW, record_id)) for record_id in gone if record_id != last]
-        await self._commit([*events, upsert(record_row_key(COPIES_ROW, last), copied)])
+        """Store the rows of batches of copies in the place of other rows."""
+        added = {
+            record_id_of(partition, records[-1].offset): CopyBatch(records[0].offset, base_offset)
+            for records, base_offset in zip(batches, base_offsets, strict=True)
+        }
+        gone = [record_id_of(partition, offset) for offset in instead_of]
+        events = [delete(record_row_key(COPIES_ROW, record_id)) for record_id in gone if record_id not in added]
+        await self._commit([*events, *(upsert(record_row_key(COPIES_ROW, last), each) for last, each in added.items())])
         self._remove(gone)
-        if last not in self._batches:
-            insort(self._lasts, last)
-        self._batches[last] = copied
+        for last, copied in added.items():
+            if last not in self._batches:
+                insort(self._lasts, last)
+            self._batches[last] = copied
 
     async def forget(self, partition: int, lasts: Iterable[int]) -> None:
         """Delete the rows of the batches with these last copied offsets. Their copies are then no longer needed."""
@@ -299,17 +319,17 @@ class Copies:
             await self._commit([delete(record_row_key(COPIES_ROW, record_id)) for record_id in gone])
             self._remove(gone)
 
-    async def cut(self, partition: int, offset: int) -> None:
-        """Forget all copies of records at or after an offset, because the log has these records. Raises the errors of
-        `read` and `add`."""
-        gone: list[int] = []
+    async def split(self, partition: int, offset: int) -> None:
+        """Split the batch that copies records on both sides of an offset, if there is one. Raises the errors of `read`
+        and `add`."""
         for last, batch in self.batches(partition, offset):
-            records = await self.read(partition, batch) if batch.first < offset else []
-            if left := [record for record in records if record.offset < offset]:
-                await self.add(partition, left, instead_of=last)
-            else:
-                gone.append(last)
-        await self.forget(partition, gone)
+            if batch.first < offset:
+                records = await self.read(partition, batch)
+                sides = (
+                    [record for record in records if record.offset < offset],
+                    [record for record in records if record.offset >= offset],
+                )
+                await self._add(partition, [side for side in sides if side], [last])
 
     async def forget_done(self, partition: int) -> None:
         """Forget the batches whose records are all done."""
@@ -350,10 +370,13 @@ class Copies:
 
     def needed_from(self, partition: int) -> int:
         batches = self.batches(partition, self.floor(partition))
-        return min((batch.base_offset for _, batch in batches), default=MAX_INT64)
+        begun = self._begun.get(partition, MAX_INT64)
+        return min(begun, min((batch.base_offset for _, batch in batches), default=MAX_INT64))
 
-    def let_go(self, partition: int, offset: int) -> None:
-        """Do nothing: retention never calls this, because the topic sets no bound on what is held."""
+    def let_go(self, partition: int, offset: int) -> Awaitable[None]:
+        """Forget the batches whose records are all done. When that is stored, what `needed_from` said before is, too.
+        Only a log whose retention does not wait for holders asks: the topic sets no bound on what is held."""
+        return self.forget_done(partition)
 
     def removed(self, partition: int) -> None:
         """Do nothing: only copies that are not needed are removed."""

@@ -12,7 +12,8 @@ not met are read here once, before they are released. So the log does not grow w
 
 The part to release is read in pieces. A piece is released only when all its stalled records are copied: if more lanes
 become stalled while a piece is being copied, it is copied again. If a lane becomes stalled after that, its records in
-this piece are not copied.
+this piece are not copied, unless the log may keep released records for long (`LogEngine.waits_for_holders`): then the
+group takes the release of these records back.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from logbroker.engine import ReadResult
 from logbroker.errors import LogbrokerError
 from logbroker.pacing import Steps
 from logbroker.queues.context import GroupContext
+from logbroker.queues.machine.inspect import Alarm, AlarmKind
 from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
 from logbroker.queues.records.decoder import in_decoder
 from logbroker.queues.retention.copied_lanes import CopiedLanes
@@ -73,6 +75,8 @@ class RetentionHolder:
         self._rewinds = 0
         self._let_go: dict[int, int] = {}
         """Offset below which the log is released, by partition."""
+        self._stalled_from: dict[int, int] = {}
+        """First released record that has failed since it was released, by partition."""
         self._asked: dict[int, int] = {}
         self._rewritten_bytes: dict[int, int] = {}
         self._complaints: dict[int, str] = {}
@@ -86,6 +90,8 @@ class RetentionHolder:
         self._engine.hold(self._topic_id, self)
         self._is_open = True
         self.copies.open()
+        if not self._engine.waits_for_holders:
+            self._queue.stalled.on_first_failure = self._failed
 
     async def stop(self) -> None:
         """Stop copying. The hold stays until `close`."""
@@ -105,7 +111,25 @@ class RetentionHolder:
     # --- requests of retention ---------------------------------------------------------------------------------------
 
     def needed_from(self, partition: int) -> int:
-        return max(self.copies.floor(partition), self._let_go.get(partition, 0))
+        return max(self.copies.floor(partition), self._released(partition))
+
+    def _released(self, partition: int) -> int:
+        """Return the offset below which a partition is released, and no record has failed since."""
+        released = self._let_go.get(partition, 0)
+        return min(released, self._stalled_from.get(partition, released))
+
+    def _failed(self, record_id: int) -> None:
+        """Take back the release of a record that has failed, and of the later ones, which may be of its lane. Those
+        that the log has no more were copied with their lane."""
+        partition, offset = partition_of(record_id), offset_of(record_id)
+        if offset < self._released(partition) and offset >= self._log_start_offset(partition):
+            self._stalled_from[partition] = offset
+
+    def _log_start_offset(self, partition: int) -> int:
+        try:
+            return self._engine.partition_facts(self._topic_id, partition).log_start_offset
+        except LogbrokerError:
+            return 0
 
     def let_go(self, partition: int, offset: int) -> asyncio.Future[None] | None:
         if self._stopped:
@@ -146,6 +170,20 @@ class RetentionHolder:
         removed = yield from done.count_below(partition, start)
         return max(0, removed - self.copies.count_not_done(partition))
 
+    def find_alarms(self) -> Steps[list[Alarm]]:
+        """Return an alarm for each partition with records that may be deleted at any time, and that are not copied."""
+        alarms: list[Alarm] = []
+        for partition in () if self._engine.waits_for_holders else list(self._let_go):
+            undone = yield from self._queue.done.count_below(partition, self._released(partition))
+            removed = yield from self.count_removed(partition)
+            if (count := undone - removed - self.copies.count_not_done(partition)) > 0:
+                text = (
+                    f"about {count} records of partition {partition} that are not done are deleted at any time: they"
+                    " are almost as old as retention.ms of the topic; raise it, or add workers"
+                )
+                alarms.append(Alarm(AlarmKind.RETENTION, None, record_id_of(partition, 0), text))
+        return alarms
+
     # --- copying -----------------------------------------------------------------------------------------------------
 
     def rewound(self, partitions: Iterable[int]) -> None:
@@ -154,6 +192,7 @@ class RetentionHolder:
         self._copied_lanes.rewound()
         for partition in partitions:
             self._let_go.pop(partition, None)
+            self._stalled_from.pop(partition, None)
             self.standing.forget(partition)
 
     def _version(self) -> tuple[object, ...]:
@@ -168,7 +207,9 @@ class RetentionHolder:
         partitions = self._engine.topic_by_id(self._topic_id).partitions
         log_start_offset = self._engine.partition_facts(self._topic_id, partition).log_start_offset
         begun = max(self.needed_from(partition), log_start_offset)
-        kept_from = max(log_start_offset, self._let_go.get(partition, 0))
+        kept_from = max(log_start_offset, self._released(partition))
+        if self._stalled_from.pop(partition, None) is not None:
+            self._let_go[partition] = kept_from
         # The log still has records that an interrupted attempt copied; other lanes may have become stalled since.
         copied_again = await self._copied_lanes.record_ids(partition, kept_from)
         copied = 0
@@ -179,17 +220,18 @@ class RetentionHolder:
             standing = await self.standing.standing(partition, kept_from, until, now_ms)
             keys = await self._copied_lanes.keys(self._queue.settings, self._queue.splitting.keying, partitions)
             await asyncio.to_thread(standing.add, keys, copied_again)
-            await copies.cut(partition, kept_from)
+            await copies.split(partition, kept_from)
             max_bytes = PIECE_BYTES
             while reached < until:
                 piece = _Piece(partition, range(reached, until), now_ms, version, max_bytes)
                 while not await self._copy_piece(piece, standing, noted):
-                    await copies.forget(partition, piece.copied_to)
                     if piece.is_void:
+                        await copies.forget(partition, piece.copied_first)
                         break
                     piece.again()
                 if piece.is_void:
                     break  # Retention will ask again.
+                await self._forget_others(piece)
                 copied += piece.records
                 reached = self._let_go[partition] = piece.end
                 max_bytes = min(PIECE_BYTES, max(2 * MIB, 2 * piece.max_bytes))
@@ -224,7 +266,8 @@ class RetentionHolder:
                 sifted = sift(
                     result.batches,
                     partition,
-                    offsets,
+                    # Copies below a log start that has risen may begin before this.
+                    range(piece.end, offsets.stop),
                     standing,
                     settings,
                     self._queue.done,
@@ -249,10 +292,23 @@ class RetentionHolder:
         return not _came_to_stand(piece, standing, noted)
 
     async def _add(self, piece: _Piece, records: Sequence[LogRecord]) -> None:
-        await self.copies.add(piece.partition, records)
+        """Copy records, in the place of what an earlier attempt has copied between these and the ones before: never is
+        a record without its copy, because the log may lose it at any time (`LogEngine.waits_for_holders`)."""
+        start = piece.copied_to[-1] + 1 if piece.copied_to else piece.offsets.start
+        last = records[-1].offset
+        earlier = [offset for offset, _ in self.copies.batches(piece.partition, start) if offset <= last]
+        await self.copies.add(piece.partition, records, earlier)
+        if not earlier:
+            piece.copied_first.append(last)
         await self._copied_lanes.saw(piece.partition, records, self._queue.settings, self._queue.splitting.keying)
         piece.copied_to.append(records[-1].offset)
         piece.records += len(records)
+
+    async def _forget_others(self, piece: _Piece) -> None:
+        """Forget what earlier attempts have copied of a piece: what is needed of it was copied again."""
+        batches = self.copies.batches(piece.partition, piece.offsets.start)
+        others = {last for last, _ in batches if last < piece.end} - set(piece.copied_to)
+        await self.copies.forget(piece.partition, sorted(others))
 
     def _pick(self, sifted: Iterator[Sifted], gathered: _CopyBatches) -> Iterator[list[LogRecord]]:
         """Decode batch by batch, and yield the records of each batch of copies. Raises the error of a batch that cannot
@@ -292,7 +348,7 @@ class RetentionHolder:
             records = await copies.read(partition, batch)
             kept = [record for record in records if base | record.offset not in self._queue.done]
             if kept:
-                await copies.add(partition, kept, instead_of=last)
+                await copies.add(partition, kept, [last])
             else:
                 await copies.forget(partition, [last])
         self._rewritten_bytes[partition] = copies.size_bytes(partition) - before_bytes
@@ -317,6 +373,8 @@ class _Piece:
         self.records = 0
         self.copied_to: list[int] = []
         """Last offset of each batch of copies."""
+        self.copied_first: list[int] = []
+        """Last offset of each batch of copies that replaced no earlier ones."""
         self.max_bytes = max_bytes
         """Maximum number of bytes of the log in the piece; 1: what one read returns."""
         self.left: set[bytes] | None = None
@@ -328,6 +386,7 @@ class _Piece:
         self.end = start
         self.records = self._size_bytes = 0
         self.copied_to.clear()
+        self.copied_first.clear()
         self.left = set() if self.max_bytes == 1 else None
 
     def read(self, result: ReadResult) -> None:

@@ -6,6 +6,7 @@ Each of them raises PassingError if it may be repeated, and otherwise the error 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from logbroker.broker.cluster_engine.connection.codes import MISSING, NONE, PASSING
@@ -34,13 +35,14 @@ from logbroker.kafka_wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequestAlterableConfig,
     IncrementalAlterConfigsRequestAlterConfigsResource,
 )
-from logbroker.types import TopicId
+from logbroker.types import INTERNAL_PREFIX, TopicId
 
 _TIMEOUT_MS: Final = 15_000
 _TOPIC: Final = 2
 """Kafka's resource type of a topic."""
 _OF_TOPIC: Final = 1
 """Kafka's source of a config that the topic sets itself."""
+_KEPT: Final = MappingProxyType({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"})
 _SET: Final = 0
 _UNSET: Final = 1
 
@@ -53,9 +55,8 @@ class ClusterAdmin:
 
     async def create(self, topic: Topic) -> TopicId:
         """Create a topic, and return the id that the cluster has given it."""
-        configs = self._link.safety_configs() | {
-            name: text for name, text in topic.overrides.items() if name not in OWN_CONFIGS
-        }
+        overrides = {name: text for name, text in topic.overrides.items() if name not in OWN_CONFIGS}
+        configs = {**self._link.safety_configs(), **overrides, **_kept_configs(topic.name)}
         creatable = CreateTopicsRequestCreatableTopic(
             name=topic.name,
             num_partitions=topic.partitions,
@@ -89,8 +90,9 @@ class ClusterAdmin:
     async def alter_configs(self, topic: Topic, set_configs: Mapping[str, str], unset_configs: Sequence[str]) -> None:
         """Set configs of a topic as in its overrides, and unset others. Leaves out those that the cluster does not
         know."""
+        kept = _kept_configs(topic.name)
         changes: list[tuple[str, int, str | None]] = [
-            (name, _SET, topic.overrides[name]) for name in set_configs if name not in OWN_CONFIGS
+            (name, _SET, kept.get(name, topic.overrides[name])) for name in set_configs if name not in OWN_CONFIGS
         ]
         changes += [(name, _UNSET, None) for name in unset_configs if name not in OWN_CONFIGS]
         if not changes:
@@ -130,6 +132,11 @@ class ClusterAdmin:
             for found in answer.results
             if found.error_code == NONE
         }
+
+
+def _kept_configs(name: str) -> Mapping[str, str]:
+    """Return the configs of a topic of copies: the cluster deletes nothing of it by itself (`ClusterRetention`)."""
+    return _KEPT if name.startswith(INTERNAL_PREFIX) else {}
 
 
 def _check(code: int, message: str | None, what: str) -> None:

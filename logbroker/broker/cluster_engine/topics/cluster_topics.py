@@ -139,6 +139,10 @@ class ClusterTopics:
             raise UnknownPartitionError(f"topic {name} has partitions 0 to {len(found) - 1}, not {number}")
         return found[number]
 
+    def of_topic(self, topic_id: TopicId) -> Sequence[RemotePartition]:
+        """Return the partitions of a topic; none if it is gone."""
+        return self._partitions.get(topic_id, ())
+
     def generation(self, topic_id: TopicId) -> int:
         """Return the generation that keyed appends must carry now. While the topic grows, this is already the next
         generation."""
