@@ -303,6 +303,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "HOST:PORT",
         ),
     ] = ""
+    allow_single_replica_acks: Annotated[
+        bool,
+        Setting(
+            "With cluster: whether records are appended to topics that have several replicas but min.insync.replicas=1."
+            " What they acknowledge may then be on one node only, and be lost with it. Experimental.",
+            "true or false",
+        ),
+    ] = False
 
     default_partitions: Annotated[
         int,

@@ -63,6 +63,8 @@ class DescribedSetting(msgspec.Struct, frozen=True):
             return self.setting.default
         if isinstance(self.value, enum.Enum):
             return str(self.value.value)
+        if isinstance(self.value, bool):
+            return str(self.value).lower()
         if not self.is_number:
             return str(self.value) if self.value else "none"
         number = _number_text(self.value)

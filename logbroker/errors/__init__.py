@@ -311,6 +311,19 @@ class FixedTopicError(LogbrokerError):
     kafka_code = 44
 
 
+class NotReplicatedError(LogbrokerError):
+    """The topic of the cluster has several replicas, but one of them is enough for an acknowledgement, so the loss of
+    one could lose acknowledged records. Nothing was appended.
+
+    Set min.insync.replicas of the topic to 2 with the tools of the cluster; a gateway notices after 10 s. Or let the
+    gateways accept it, by the setting `allow_single_replica_acks`.
+    """
+
+    code = Code.FAILED_PRECONDITION
+    reason = "NOT_REPLICATED"
+    kafka_code = 44
+
+
 class LogTruncatedError(LogbrokerError):
     """The broker cut the log after the caller had read it: the records above the cut are gone.
 

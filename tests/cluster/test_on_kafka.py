@@ -38,6 +38,7 @@ from logbroker.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
     LogbrokerError,
+    NotReplicatedError,
     StaleGenerationError,
     StaleOwnerError,
     UnknownTopicError,
@@ -357,6 +358,61 @@ async def test_topics_that_others_make_grow_and_delete_are_noticed(
         await has_partitions(admin, "theirs", 0)
         names = [topic.name for topic in await admin.list_topics()]
         assert not [name for name in names if name.startswith("__")]
+
+
+async def test_a_topic_of_others_that_one_replica_acknowledges_is_refused(
+    cluster: KafkaCluster, served: BrokerProcess, tmp_path: Path
+) -> None:
+    """Until its config is changed, or unless a setting allows it. One without replicas is taken as it is."""
+    kafka = confluent_kafka.admin.AdminClient({"bootstrap.servers": cluster.addresses})
+    unsafe = {"min.insync.replicas": "1"}
+    topics = [
+        confluent_kafka.admin.NewTopic("unsafe", 1, 3, config=unsafe),
+        confluent_kafka.admin.NewTopic("alone", 1, 1, config=unsafe),
+    ]
+
+    def wait(futures: dict[Any, Any]) -> None:
+        for future in futures.values():
+            future.result(SECONDS)
+
+    await asyncio.to_thread(wait, kafka.create_topics(topics))
+    async with Admin(served.address) as admin, Producer(served.address) as producer:
+        for topic in ("unsafe", "alone"):
+            await has_partitions(admin, topic, 1)
+        with pytest.raises(NotReplicatedError, match=r"set min\.insync\.replicas=2"):
+            await producer.send_and_wait("unsafe", b"refused")
+        await producer.send_and_wait("alone", b"kept")
+        directory = tmp_path / "allowing"
+        directory.mkdir()
+        settings = f'cluster = "{cluster.addresses}"\nallow_single_replica_acks = true\n'
+        allowing = BrokerProcess(directory, seed=0, settings=settings)
+        try:
+            await allowing.spawn()
+            await allowing.wait_ready()
+            async with Producer(allowing.address) as other:
+                await other.send_and_wait("unsafe", b"allowed")
+        finally:
+            await allowing.end()
+        resource = confluent_kafka.admin.ConfigResource(
+            confluent_kafka.admin.ResourceType.TOPIC,
+            "unsafe",
+            incremental_configs=[
+                confluent_kafka.admin.ConfigEntry(
+                    "min.insync.replicas",
+                    "2",
+                    incremental_operation=confluent_kafka.admin.AlterConfigOpType.SET,
+                )
+            ],
+        )
+        await asyncio.to_thread(wait, kafka.incremental_alter_configs([resource]))
+        async with asyncio.timeout(SECONDS):
+            while True:
+                try:
+                    await producer.send_and_wait("unsafe", b"safe")
+                    break
+                except NotReplicatedError:
+                    await asyncio.sleep(0.1)
+    assert await read_all(served.address, "unsafe", 2) == {None: [b"allowed", b"safe"]}
 
 
 async def test_the_next_gateway_finds_what_a_topic_is_made_of(

@@ -225,6 +225,7 @@ class ClusterEngine:
         if item.generation:
             self._check_generation(item)
             self._check_fence(item)
+        self._topics.check_replicas(item.topic_id, item.partition)
         if len(item.batch) > config.max_message_bytes:
             raise RecordTooLargeError(
                 f"the {'record makes a' if header.record_count == 1 else 'records make a'} batch of"

@@ -38,6 +38,8 @@ _ANY_SECONDS: Final = 3.0
 _PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 _MAX_REPLICAS: Final = 3
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+"""The config that says how many replicas must have a record before it is acknowledged."""
 _TRANSACTION: Final = 1
 """The kind of coordinator that keeps transactional ids."""
 _OF_ONE_KEY: Final = 3
@@ -52,6 +54,8 @@ class ClusterPartition(msgspec.Struct, frozen=True, gc=False):
     leader: int
     """Id of the node; -1: there is none now."""
     leader_epoch: int
+    replicas: int = 1
+    """Number of replicas, whether they are in sync or not."""
 
 
 class ClusterTopic(msgspec.Struct, frozen=True):
@@ -244,7 +248,7 @@ class ClusterLink:
                 topic.name,
                 TopicId(topic.topic_id),
                 tuple(
-                    ClusterPartition(part.leader_id, part.leader_epoch)
+                    ClusterPartition(part.leader_id, part.leader_epoch, len(part.replica_nodes))
                     for part in sorted(topic.partitions, key=lambda part: part.partition_index)
                 ),
             )
@@ -267,7 +271,12 @@ class ClusterLink:
 
     def safety_configs(self) -> dict[str, str]:
         """Return the configs by which a record of a new topic survives the loss of a node."""
-        return {"min.insync.replicas": "2"} if self.replication_factor() == _MAX_REPLICAS else {}
+        return {MIN_INSYNC_REPLICAS: "2"} if self.replication_factor() > 1 else {}
+
+    def replicas(self, topic: str, partition: int) -> int:
+        """Return the number of replicas of a partition; 0: not known."""
+        found = self.topics.get(topic)
+        return found.partitions[partition].replicas if found is not None and partition < len(found.partitions) else 0
 
     def leader(self, topic: str, partition: int) -> ClusterPartition:
         """Return the leader of a partition. Raises PassingError if it has none, or is not known."""

@@ -10,7 +10,12 @@ from types import MappingProxyType
 from typing import Final
 
 from logbroker.broker.cluster_engine.connection.codes import MISSING, NONE, PASSING
-from logbroker.broker.cluster_engine.connection.link import ClusterLink, ClusterTopic, PassingError
+from logbroker.broker.cluster_engine.connection.link import (
+    MIN_INSYNC_REPLICAS,
+    ClusterLink,
+    ClusterTopic,
+    PassingError,
+)
 from logbroker.broker.cluster_engine.connection.refusals import refusal
 from logbroker.broker.cluster_engine.topics.topic_rows import OWN_CONFIGS
 from logbroker.config import TOPIC_CONFIGS
@@ -52,6 +57,8 @@ class ClusterAdmin:
 
     def __init__(self, link: ClusterLink) -> None:
         self._link = link
+        self.min_insync_replicas: dict[str, int] = {}
+        """How many replicas must have a record before it is acknowledged, by topic, as far as that was read."""
 
     async def create(self, topic: Topic) -> TopicId:
         """Create a topic, and return the id that the cluster has given it."""
@@ -115,7 +122,7 @@ class ClusterAdmin:
 
     async def configs(self, topics: Sequence[ClusterTopic]) -> dict[str, dict[str, tuple[str, bool]]]:
         """Return the configs by topic and name: the value, and whether the topic sets it itself."""
-        names = [name for name in TOPIC_CONFIGS if name not in OWN_CONFIGS]
+        names = [*(name for name in TOPIC_CONFIGS if name not in OWN_CONFIGS), MIN_INSYNC_REPLICAS]
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsRequestResource(resource_type=_TOPIC, resource_name=topic.name, configuration_keys=names)
@@ -123,15 +130,18 @@ class ClusterAdmin:
             ]
         )
         answer = await self._link.ask_any(DESCRIBE_CONFIGS, request)
-        return {
-            found.resource_name: {
-                each.name: (each.value, each.config_source == _OF_TOPIC)
-                for each in found.configs
-                if each.name in TOPIC_CONFIGS and each.value is not None
-            }
-            for found in answer.results
-            if found.error_code == NONE
-        }
+        configs: dict[str, dict[str, tuple[str, bool]]] = {}
+        for found in answer.results:
+            if found.error_code == NONE:
+                told = {
+                    each.name: (each.value, each.config_source == _OF_TOPIC)
+                    for each in found.configs
+                    if each.value is not None
+                }
+                if (replicas := told.pop(MIN_INSYNC_REPLICAS, None)) is not None:
+                    self.min_insync_replicas[found.resource_name] = int(replicas[0])
+                configs[found.resource_name] = {name: value for name, value in told.items() if name in TOPIC_CONFIGS}
+        return configs
 
 
 def _kept_configs(name: str) -> Mapping[str, str]:

@@ -54,6 +54,7 @@ from logbroker.errors import (
     InvalidPartitionsError,
     InvalidRequestError,
     LogbrokerError,
+    NotReplicatedError,
     StaleOwnerError,
     TopicExistsError,
     UnknownPartitionError,
@@ -142,6 +143,18 @@ class ClusterTopics:
     def of_topic(self, topic_id: TopicId) -> Sequence[RemotePartition]:
         """Return the partitions of a topic; none if it is gone."""
         return self._partitions.get(topic_id, ())
+
+    def check_replicas(self, topic_id: TopicId, partition: int) -> None:
+        """Raise NotReplicatedError if a record may be acknowledged that is lost with one of several replicas."""
+        topic = self._catalog.by_id(topic_id).name
+        replicas = self._link.replicas(topic, partition)
+        needed = self._admin.min_insync_replicas.get(topic, replicas)
+        if replicas > 1 and needed < 2 and not self._config.allow_single_replica_acks:
+            raise NotReplicatedError(
+                f"topic {topic} has {replicas} replicas, but one of them is enough for an acknowledgement"
+                " (min.insync.replicas=1), so acknowledged records could be lost with it: set min.insync.replicas=2"
+                " with kafka-configs, or start the gateways with allow_single_replica_acks"
+            )
 
     def generation(self, topic_id: TopicId) -> int:
         """Return the generation that keyed appends must carry now. While the topic grows, this is already the next
