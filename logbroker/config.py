@@ -66,7 +66,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         Durability,
         Setting(
             "When the broker acknowledges a write: synced waits for the disk, so the write survives a power cut;"
-            " written waits for the operating system only, so the write survives a killed broker."
+            " written waits for the operating system only, so the write survives a killed broker. On a cluster it has"
+            " no effect: every write is replicated."
         ),
     ] = Durability.SYNCED
     index_interval_bytes: Annotated[

@@ -343,6 +343,11 @@ class LogEngine(ReadableLog, Protocol):
         and records that they have released may stay for long, or be gone at any time."""
         ...
 
+    @property
+    def durability(self) -> str:
+        """Durability of every write, whatever topics and requests ask for; "": they choose."""
+        ...
+
     async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> Mapping[int, LogbrokerError]:
         """Return when the facts of these partitions are as new as this call, or after some seconds. Partitions whose
         facts are not, so that they may end later than these say, are returned with the reason."""

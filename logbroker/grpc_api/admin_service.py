@@ -153,7 +153,7 @@ class AdminService:
             configs=[
                 pb.ConfigEntry(
                     name=name,
-                    value=config_text(topic.config, name),
+                    value=(name == "durability" and self._engine.durability) or config_text(topic.config, name),
                     is_default=name not in topic.overrides,
                     documentation=spec.documentation,
                 )

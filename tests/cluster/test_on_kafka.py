@@ -425,6 +425,7 @@ async def test_the_next_gateway_finds_what_a_topic_is_made_of(
         await admin.alter_topic("log", partitions=3)
         await admin.alter_topic("log", set_configs={"retention.ms": "1000000", "durability": "written"})
         before = [await admin.describe_topic(name) for name in ("bands", "log")]
+        assert {each.value for topic in before for each in topic.configs if each.name == "durability"} == {"replicated"}
         with pytest.raises(InvalidConfigError, match=r"segment\.bytes"):
             await admin.create_topic("refused", configs={"segment.bytes": "300"})
     await served.kill()

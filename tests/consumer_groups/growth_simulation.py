@@ -63,6 +63,7 @@ class TopicLog:
 
     is_sole_writer = True
     waits_for_holders = True
+    durability = ""
 
     async def learn_ends(self, topic_id: object, partitions: object) -> dict[int, LogbrokerError]:
         return {}

@@ -58,6 +58,7 @@ class OneTopic:
 
     is_sole_writer = True
     waits_for_holders = True
+    durability = ""
 
     async def learn_ends(self, topic_id: object, partitions: object) -> dict[int, LogbrokerError]:
         return {}

@@ -32,6 +32,7 @@ class FakeLog:
 
     is_sole_writer = True
     waits_for_holders = True
+    durability = ""
 
     async def learn_ends(self, topic_id: object, partitions: object) -> dict[int, LogbrokerError]:
         return {}

@@ -127,6 +127,7 @@ class ClusterEngine:
 
     is_sole_writer = False
     waits_for_holders = False
+    durability = "replicated"
 
     async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> Mapping[int, LogbrokerError]:
         found = []

@@ -139,6 +139,7 @@ class LocalEngine:
 
     is_sole_writer = True
     waits_for_holders = True
+    durability = ""
 
     async def learn_ends(self, topic_id: TopicId, partitions: Sequence[int]) -> Mapping[int, LogbrokerError]:
         return {}  # The facts are always up to date.
