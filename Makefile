@@ -1,7 +1,7 @@
 # Every target does its own set-up: Python 3.11 or newer and make are all that must be there.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove torture check format proto kafka-wire lock peers compare compare-kafka-tools clean
+.PHONY: help demo test prove torture check format proto kafka-wire lock peers compare compare-kafka-tools compare-takeover cluster-test clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,6 +24,9 @@ test: $(READY) ## Run the tests that a change needs at hand, three files at a ti
 
 prove: $(READY) ## Run all tests (ARGS=--prove=rest for those that `make test` leaves out or shortens)
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --prove=all $(ARGS)
+
+cluster-test: $(READY) ## Run the tests of gateways on a real Kafka cluster of three nodes, which needs Java and Maven
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --prove=all tests/cluster $(ARGS)
 
 torture: $(READY) ## Run the long tests, hours of them; goes on where it was left (SHARD=2/8 for a part)
 	@$(BIN)/python -m tests.crash.torture --shard $(or $(SHARD),1/1) $(ARGS)
@@ -66,6 +69,9 @@ compare: $(READY) ## Run logbroker beside its peers, as docs/COMPARISON.md does 
 
 compare-kafka-tools: $(READY) ## Run Kafka's own performance tools against logbroker and Kafka, as docs/COMPARISON.md does
 	@$(BIN)/python -m compare.kafka_tools $(ARGS)
+
+compare-takeover: $(READY) ## Kill one of two gateways to a Kafka cluster, and measure when its groups go on
+	@$(BIN)/python -m compare.takeover $(ARGS)
 
 clean: ## Remove the virtual environment, caches and build products
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -27,34 +27,34 @@ class ClusterServer:
 
     def __init__(self, directory: Path, gateways: int) -> None:
         self._cluster = KafkaCluster(directory, NODES, kafka_server.JVM)
-        self._gateways: list[ServerProcess] = []
+        self.gateways: list[ServerProcess] = []
         for number in range(gateways):
             home = directory / f"gateway-{number}"
             home.mkdir()
             address = f"{HOST}:{free_port()}"
             command = [sys.executable, "-m", "logbroker", "serve", "--cluster", self._cluster.addresses]
-            self._gateways.append(ServerProcess([*command, "--listen", address], address=address, directory=home))
-        self.address = ",".join(each.address for each in self._gateways) or self._cluster.addresses
+            self.gateways.append(ServerProcess([*command, "--listen", address], address=address, directory=home))
+        self.address = ",".join(each.address for each in self.gateways) or self._cluster.addresses
 
     def start(self) -> None:
         """Start the cluster, then the gateways."""
         asyncio.run(self._cluster.start())
-        for gateway in self._gateways:
+        for gateway in self.gateways:
             gateway.start()
 
     def stop(self) -> None:
         """Stop the gateways, then end the cluster."""
-        for gateway in self._gateways:
+        for gateway in self.gateways:
             gateway.stop()
         self._cluster.end()
 
     def kill(self) -> None:
-        for gateway in self._gateways:
+        for gateway in self.gateways:
             gateway.kill()
         self._cluster.end()
 
     def resident_bytes(self) -> int:
-        return self._cluster.resident_bytes() + sum(gateway.resident_bytes() for gateway in self._gateways)
+        return self._cluster.resident_bytes() + sum(gateway.resident_bytes() for gateway in self.gateways)
 
 
 def _gateways(count: int) -> Peer:
