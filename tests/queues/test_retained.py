@@ -585,3 +585,24 @@ async def test_a_record_that_fails_after_its_release_is_held_again_in_a_log_that
         assert run.group.hold.needed_from(0) == released
         await run.work(99)
         assert not [each for each in await run.group.alarms.check() if each.kind is AlarmKind.RETENTION]
+
+
+async def test_records_of_a_key_that_has_moved_are_held_again_with_it_in_a_log_that_does_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalEngine, "waits_for_holders", False)
+    async with shell(tmp_path) as opened:
+        run = await begin(opened, [b"moved"])
+        await run.write([b"moved", b"free"], range(60))
+        await opened.engine.alter_topic(opened.engine.topic("t").id, partitions=2)
+        await run.write([b"free"], range(60, 62), partition=1)
+        await run.write([b"moved"], range(62, 200), partition=1)
+        await run.look()
+        assert run.group.hold.needed_from(0) > 0
+        released = run.group.hold.needed_from(1)
+        assert released > 10
+        assert await run.work_once() == 1
+        assert run.group.hold.needed_from(0) == 0
+        assert run.group.hold.needed_from(1) == 0
+        await run.look()
+        assert run.copied(1) == [2, released - 1]

@@ -28,7 +28,7 @@ from typing import Final
 
 from logbroker.config import MIB
 from logbroker.engine import ReadResult
-from logbroker.errors import LogbrokerError
+from logbroker.errors import LogbrokerError, UnknownTopicError
 from logbroker.pacing import Steps
 from logbroker.queues.context import GroupContext
 from logbroker.queues.machine.inspect import Alarm, AlarmKind
@@ -122,8 +122,20 @@ class RetentionHolder:
         """Take back the release of a record that has failed, and of the later ones, which may be of its lane. Those
         that the log has no more were copied with their lane."""
         partition, offset = partition_of(record_id), offset_of(record_id)
-        if offset < self._released(partition) and offset >= self._log_start_offset(partition):
-            self._stalled_from[partition] = offset
+        if not self._log_start_offset(partition) <= offset < self._released(partition):
+            return
+        self._stalled_from[partition] = offset
+        try:
+            topic = self._engine.topic_by_id(self._topic_id)
+        except UnknownTopicError:
+            return
+        ends = [topic.end_of(span.generation, partition) for span in topic.generations]
+        generation = 1 + sum(end is not None and end <= offset for end in ends)
+        for other in list(self._let_go):
+            # Keys may have moved there with the next generation, or lie in another band.
+            start = 0 if topic.routing_bands else topic.end_of(generation, other)
+            if other != partition and start is not None and start < self._released(other):
+                self._stalled_from[other] = start
 
     def _log_start_offset(self, partition: int) -> int:
         try:
