@@ -665,7 +665,7 @@ async def test_a_generation_begins_above_all_that_is_acknowledged_later(
 async def test_who_takes_a_home_over_asks_where_the_logs_end(
     cluster: KafkaCluster, served: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is stored about records beyond the ends would be dropped as lost."""
+    """State about records beyond the known ends would be dropped as lost."""
     monkeypatch.setattr(offsets, "SWEEP_SECONDS", 3600.0)
     ends: list[int] = []
 
