@@ -40,6 +40,7 @@ _COMMANDS: Final = {
     "queue": "Create queue groups, explain why a key waits, process records.",
     "segment": "Inspect and repair the files of a log.",
     "meta": "Back up and restore the metadata store.",
+    "move": "Move a data directory to a cluster.",
     "bench": "Measure the speed of a broker on this machine.",
     "experiment": "Measure what order costs and what partitions and consumers gain.",
     "plan": "Estimate how many partitions and consumers a load needs.",
