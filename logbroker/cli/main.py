@@ -49,7 +49,7 @@ _COMMANDS: Final = {
 family, defines a click command of that name."""
 _FAMILIES: Final = ("group", "queue", "segment", "bench", "experiment")
 
-_RUN_BROKERS: Final = ("serve", "demo", "bench", "experiment")
+_RUN_BROKERS: Final = ("serve", "demo", "move", "bench", "experiment")
 _COMPLETION_VARIABLE: Final = "_LOGBROKER_COMPLETE"
 _SIGNALLED: Final = 128
 """A shell reports this number plus the number of the signal as the exit code of a process that a signal ended."""

@@ -18,7 +18,7 @@ from logbroker.cli.common.stops import Interrupter
 from logbroker.config import BrokerConfig
 from logbroker.errors import quoted
 from logbroker.texts import size_text
-from logbroker.tools.move.move import Moved, check_move, plan_move
+from logbroker.tools.move.move import MovePlan, check_move, plan_move
 from logbroker.tools.move.move import move as carry_out
 from logbroker.tools.move.source import open_source
 
@@ -48,7 +48,7 @@ def _nodes(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     callback=_nodes,
     help="Addresses of some nodes of the cluster.",
 )
-@click.option("--dry-run", is_flag=True, help="Check both sides, show what would be moved, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Check both sides, show what would be moved, and move nothing.")
 @json_option
 def move(data_dir: Path, cluster: str, dry_run: bool, as_json: bool) -> None:
     """Move the topics and groups of a data directory to a cluster that speaks Kafka's protocol (experimental).
@@ -109,7 +109,7 @@ def _progress(what: str, size_bytes: int | None) -> Iterator[Callable[[int], Non
         yield advance
 
 
-def _show(plan: Moved) -> None:
+def _show(plan: MovePlan) -> None:
     for topic in plan.topics:
         partitions, records = counted(topic.partitions, "partition"), counted(topic.records, "record")
         write_line(f"topic {topic.name}: {partitions}, {records}, {size_text(topic.bytes)}")

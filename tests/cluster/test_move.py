@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ import pytest
 from logbroker.client import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker
 from logbroker.client.admin.admin import TopicGeneration
 from logbroker.client.admin.queue_descriptions import LaneDescription
-from logbroker.types import TopicPartition
+from logbroker.types import INTERNAL_PREFIX, TopicPartition
 from tests.cluster.kafka_cluster import KafkaCluster, class_path
 from tests.crash.broker_process import BrokerProcess
 
@@ -40,14 +41,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 
 
 class Story:
-    """What happened on the local broker, and what is left for the cluster."""
+    """The life of a local broker up to its stop, and its end on a cluster."""
 
     def __init__(self) -> None:
         self.orders: Sent = defaultdict(list)
         self.jobs: Sent = defaultdict(list)
         self.read: Sent = defaultdict(list)
-        """What the consumer group has read and committed."""
-        self.acked: dict[str, Sent] = {"work": defaultdict(list), "parker": defaultdict(list)}
+        """Records that the consumer group has read and committed."""
+        self.acked: dict[str, Sent] = defaultdict(lambda: defaultdict(list))
         self.lanes: dict[tuple[str, bytes], LaneDescription] = {}
         self.token = 0
         self.generations: tuple[TopicGeneration, ...] = ()
@@ -90,9 +91,16 @@ class Story:
             await self._read(address)
             await self._work(address, queues)
             await self._park(address)
+            await self._keep(address, admin, queues)
             self.generations = (await admin.describe_topic("orders")).generations
-            self.configs = {topic.name: await _own_configs(admin, topic.name) for topic in await admin.list_topics()}
-            for group, key in (("work", b"late"), ("work", b"dead"), ("parker", b"key 3"), ("parker", b"key 7")):
+            self.configs = await _own_configs(admin)
+            for group, key in (
+                ("work", b"late"),
+                ("work", b"dead"),
+                ("parker", b"key 3"),
+                ("parker", b"key 7"),
+                ("keeper", b"stuck"),
+            ):
                 self.lanes[group, key] = await queues.explain_lane(group, key)
 
     async def _send(self, producer: Producer, topic: str, sent: Sent, number: int, **more: Any) -> None:
@@ -146,16 +154,26 @@ class Story:
                 acked[delivery.key].append(delivery.value)
                 break
 
+    async def _keep(self, address: str, admin: Admin, queues: QueueAdmin) -> None:
+        """Park a lane, and delete its records from the log, so that the group has the only copies."""
+        await admin.create_topic("kept", 1)
+        async with Producer(address) as producer:
+            for number in range(5):
+                await producer.send("kept", b"%d" % number, b"stuck")
+            await producer.flush()
+            await queues.create_queue("keeper", "kept", QueueSettings(on_exhausted="park", max_attempts=1))
+            async with Worker(address, "keeper") as worker:
+                delivery = await anext(aiter(worker))
+                await delivery.nack()
+            assert (await admin.delete_records({TopicPartition("kept", 0): None})) == {TopicPartition("kept", 0): 5}
+
     # --- on the cluster ----------------------------------------------------------------------------------------------
 
     async def check(self, address: str) -> None:
         """Compare what a gateway has with what was left."""
         async with asyncio.timeout(SECONDS), Admin(address) as admin, QueueAdmin(address) as queues:
-            described = {topic.name: topic for topic in await admin.list_topics()}
-            assert sorted(described) == ["empty", "jobs", "orders", "stamped", "work.dead-letters"]
             assert self.generations == (await admin.describe_topic("orders")).generations
-            configs = {name: await _own_configs(admin, name) for name in described}
-            assert configs == self.configs
+            assert await _own_configs(admin) == self.configs
             starts = await admin.list_offsets([TopicPartition("orders", number) for number in range(4)], "earliest")
             assert [getattr(each, "offset", each) for each in starts] == [100, 150, 0, 0]
             for (group, key), before in self.lanes.items():
@@ -172,6 +190,9 @@ class Story:
                 assert session.state == b"notes"
                 assert session.token > self.token
             await self._check_worker(address, "parker", self.orders, {b"key 3"})
+            await queues.resume_lane("keeper", b"stuck")
+            kept: Sent = {b"stuck": [b"%d" % number for number in range(5)]}
+            await self._check_worker(address, "keeper", kept, set())
             assert (await queues.redrive("work")).records == 1
 
     async def _check_reader(self, address: str) -> None:
@@ -195,8 +216,14 @@ class Story:
         assert not held & {key for key in acked if key is not None}
 
 
-async def _own_configs(admin: Admin, topic: str) -> dict[str, str]:
-    return {each.name: each.value for each in (await admin.describe_topic(topic)).configs if not each.is_default}
+async def _own_configs(admin: Admin) -> dict[str, dict[str, str]]:
+    """Return the configs that each topic of users sets itself."""
+    names = [topic.name for topic in await admin.list_topics()]
+    return {
+        name: {each.name: each.value for each in (await admin.describe_topic(name)).configs if not each.is_default}
+        for name in names
+        if not name.startswith(INTERNAL_PREFIX)
+    }
 
 
 def _told(lane: LaneDescription) -> dict[str, Any]:
@@ -214,7 +241,22 @@ async def logbroker(*arguments: str) -> tuple[int, str, str]:
     return process.returncode, output.decode(), errors.decode()
 
 
-async def check_story(addresses: str, directory: Path) -> None:
+async def ends_before_it_is_killed(after_seconds: float, arguments: Sequence[str]) -> bool:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "logbroker", *arguments, stdout=asyncio.subprocess.DEVNULL
+    )
+    try:
+        assert await asyncio.wait_for(process.wait(), after_seconds) == 0
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return False
+    return True
+
+
+async def check_story(addresses: str, directory: Path, kills: Sequence[float] = ()) -> None:
+    """Tell the story, move the directory, and check the end of the story. The command is killed after so many seconds
+    each."""
     local = BrokerProcess(directory, seed=0)
     story = Story()
     try:
@@ -227,10 +269,13 @@ async def check_story(addresses: str, directory: Path) -> None:
     arguments = ("move", "--data-dir", str(local.data_dir), "--cluster", addresses)
     code, output, errors = await logbroker(*arguments, "--dry-run")
     assert (code, output.splitlines()[-1:], errors) == (0, ["all of this can be moved"], "")
-    code, output, errors = await logbroker(*arguments, "--json")
-    assert (code, errors) == (0, "")
-    document = json.loads(output)
-    assert document["moved"]
+    for seconds in kills:
+        if await ends_before_it_is_killed(seconds, arguments):
+            break
+    else:
+        code, output, errors = await logbroker(*arguments, "--json")
+        assert code == 0, errors
+        assert json.loads(output)["moved"]
     gateway = BrokerProcess(directory, seed=0, settings=f'cluster = "{addresses}"\n')
     try:
         await gateway.spawn()
@@ -244,3 +289,45 @@ async def check_story(addresses: str, directory: Path) -> None:
 async def test_a_moved_directory_goes_on_where_it_stopped(cluster: KafkaCluster, tmp_path: Path) -> None:
     await cluster.wipe()
     await check_story(cluster.addresses, tmp_path)
+
+
+async def test_a_move_that_is_killed_goes_on(cluster: KafkaCluster, tmp_path: Path) -> None:
+    await cluster.wipe()
+    await check_story(cluster.addresses, tmp_path, [random.uniform(2.5, 7.0) for _ in range(4)])
+
+
+async def test_a_cluster_that_is_in_use_is_refused(cluster: KafkaCluster, tmp_path: Path) -> None:
+    await cluster.wipe()
+    local = BrokerProcess(tmp_path, seed=0)
+    arguments = ("move", "--data-dir", str(local.data_dir), "--cluster", cluster.addresses)
+    (tmp_path / "gateway").mkdir()
+    gateway = BrokerProcess(tmp_path / "gateway", seed=0, settings=f'cluster = "{cluster.addresses}"\n')
+    try:
+        for broker, topic in ((local, "mine"), (gateway, "theirs")):
+            await broker.spawn()
+            await broker.wait_ready()
+            async with Admin(broker.address) as admin, QueueAdmin(broker.address) as queues:
+                await admin.create_topic(topic, 1)
+                await queues.create_queue("group", topic)
+        await local.stop()
+        code, _, errors = await logbroker(*arguments)
+        assert code == 1
+        assert f"gateways serve the cluster ({gateway.address})" in errors
+        async with Admin(gateway.address) as admin:
+            assert [topic.name for topic in await admin.list_topics()] == ["theirs"]
+            await admin.create_topic("mine", 1)
+        await gateway.stop()
+        code, _, errors = await logbroker(*arguments)
+        assert code == 1
+        assert "the cluster has a topic mine already" in errors
+        await gateway.spawn()
+        await gateway.wait_ready()
+        async with Admin(gateway.address) as admin:
+            await admin.delete_topic("mine")
+        await gateway.stop()
+        code, _, errors = await logbroker(*arguments)
+        assert code == 1
+        assert "the cluster has a group group already" in errors
+    finally:
+        await local.end()
+        await gateway.end()

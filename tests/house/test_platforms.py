@@ -27,7 +27,7 @@ from tests.house.other_systems import MACOS, WINDOWS
 ROOT = Path(__file__).parents[2]
 _NEED_A_BROKER = (
     *("broker", "grpc_api", "kafka_api", "queues"),
-    *("tools.bench", "tools.experiments", "cli.bench", "cli.experiment"),
+    *("tools.bench", "tools.experiments", "tools.move", "cli.bench", "cli.experiment", "cli.move"),
 )
 
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from logbroker.broker.cluster_engine.engine import ClusterEngine
+from logbroker.broker.cluster_engine.homes import ClusterHomes
 from logbroker.broker.cluster_engine.lifetime import open_cluster_engine
 from logbroker.broker.cluster_engine.ownership.gateways import ALIVE_SECONDS, HEARTBEAT_SECONDS
 from logbroker.broker.homes import Home
@@ -19,6 +20,7 @@ from logbroker.engine import LogEngine, StateStore
 from logbroker.errors import InvalidRequestError, StaleOwnerError
 
 _IN_FLIGHT_BYTES: Final = 256 * MIB
+_MAX_NAMES: Final = 5
 
 
 class _IdleHome(Home):
@@ -69,13 +71,20 @@ async def open_cluster(addresses: str) -> AsyncIterator[Cluster]:
     async with open_cluster_engine(config, SystemClock(), open_home) as (engine, gateways):
         # A gateway that is alive writes a heartbeat meanwhile. What was read so far may be old.
         await asyncio.sleep(ALIVE_SECONDS + HEARTBEAT_SECONDS)
-        if others := gateways.others():
-            raise InvalidRequestError(
-                f"{len(others)} gateways serve this cluster ({', '.join(others[:5])}): stop them, move, and start them"
-                " again"
-            )
+        _check_alone(gateways)
         # The name leads nowhere: nobody can reach this gateway.
         await gateways.join(f"move-{os.getpid()}.invalid:1")
+        # One that died just before counts as alive once more: time in which nobody wrote heartbeats does not count.
+        await asyncio.sleep(ALIVE_SECONDS + HEARTBEAT_SECONDS)
+        _check_alone(gateways)
+        await gateways.settled()
         cluster = Cluster(engine)
         cluster.homes = homes
         yield cluster
+
+
+def _check_alone(gateways: ClusterHomes) -> None:
+    if others := gateways.others():
+        raise InvalidRequestError(
+            f"gateways serve the cluster ({', '.join(others[:_MAX_NAMES])}): stop them, move, then start them again"
+        )

@@ -8,8 +8,8 @@ offsets.
 The steps, each of which may be repeated after a crash:
 
 1. All headers are read: what cannot be moved is refused before anything is changed.
-2. Each topic is created, and a row in the state names it as one of this move. It keeps everything until its last step.
-   Its records are appended, from the end that it has on the cluster.
+2. Each topic is created, and a row in the state names it as one of this move. Until step 4, it keeps all records. They
+   are appended from the end that it has on the cluster.
 3. Each partition is read back, and compared with the directory.
 4. The topics get their configs, and the rows of the groups are written.
 5. With a new connection, the rows are read back and compared. A mark notes that the move is verified. Then the groups
@@ -47,6 +47,8 @@ _COMMIT_BYTES: Final = 1 << 20
 _MOVES: Final = "moves"
 """Scope of the rows of a move, and the name by which its home is chosen. Each has the id of a topic in the data
 directory as key, and the id on the cluster as value."""
+_PLANNED: Final = b""
+"""The value of a row while the topic is created."""
 _VERIFIED: Final = b"verified"
 """Key of the row which says that everything but the list of groups is there and verified."""
 _LEAST_BATCH_BYTES: Final = 1 << 20
@@ -57,8 +59,8 @@ _SET_BY_MOVE: Final = (*_KEEP_ALL, *_ANY_TIME, "max.message.bytes")
 """Configs that a topic has only during the move."""
 
 
-class Moved(msgspec.Struct, frozen=True):
-    """The sizes of what was moved, or is to be moved."""
+class MovePlan(msgspec.Struct, frozen=True):
+    """Sizes of everything that is moved."""
 
     topics: list[MovedTopic]
     groups: list[MovedGroup]
@@ -77,7 +79,7 @@ class MovedGroup(msgspec.Struct, frozen=True):
     rows: int
 
 
-def plan_move(source: Source, progress: Progress) -> Moved:
+def plan_move(source: Source, progress: Progress) -> MovePlan:
     """Read the headers of all batches, and return what is to be moved. Raises DataDirError or CorruptLogError if
     something cannot be moved."""
     for partition in source.all_partitions():
@@ -96,7 +98,7 @@ def plan_move(source: Source, progress: Progress) -> Moved:
         MovedGroup(group_id, types[group_id], len(moved_rows(group_id, types[group_id], rows, same)))
         for group_id, rows in sorted(source.groups.items())
     ]
-    return Moved(
+    return MovePlan(
         [
             MovedTopic(
                 topic.name,
@@ -160,6 +162,10 @@ class _Move:
         here = {topic.name: topic.id for topic in self._engine.topics()}
         ids = set(here.values())
         ours = {topic.id: rows[topic.id] for topic in self._source.topics if rows.get(topic.id) in ids}
+        for topic in self._source.topics:
+            # The last attempt ended between the creation and the row with the id.
+            if rows.get(topic.id) == _PLANNED and topic.name in here and self._is_as_created(topic):
+                ours[topic.id] = here[topic.name]
         others = [key for key, value in rows.items() if key not in ours and value in ids]
         if others:
             names = [name for name, topic_id in here.items() if topic_id in {rows[key] for key in others}]
@@ -170,8 +176,8 @@ class _Move:
         for topic in self._source.topics:
             if topic.name in here and here[topic.name] != ours.get(topic.id):
                 raise TopicExistsError(
-                    f"the cluster has a topic {topic.name} already, which is not of this move: delete one of the two,"
-                    " or move to another cluster"
+                    f"the cluster has a topic {topic.name} already, which is not of an unfinished move: delete one of"
+                    " the two, or move to another cluster"
                 )
         self._ids = {key: TopicId(value) for key, value in ours.items()}
         self.is_verified = _VERIFIED in rows and len(ours) == len(self._source.topics)
@@ -190,6 +196,7 @@ class _Move:
         for topic in self._source.topics:
             parts = self._source.partitions[topic.id]
             topic_id = self._ids.get(topic.id) or await self._create(topic)
+            await self._rows.commit(_MOVES, [StateEvent(topic.id, topic_id)])
             await self._engine.learn_ends(topic_id, range(self._engine.topic_by_id(topic_id).partitions))
             copies = [
                 _PartitionCopy(self._cluster, topic_id, number, local, producer, progress)
@@ -202,17 +209,33 @@ class _Move:
                     await self._engine.delete_records(topic_id, copy.number, copy.local.start_offset)
 
     async def _create(self, topic: Topic) -> TopicId:
+        await self._rows.commit(_MOVES, [StateEvent(topic.id, _PLANNED)])
+        created = await self._engine.create_topic(
+            topic.name, topic.generations[0].partitions, self._configs_meanwhile(topic)
+        )
+        self._ids[topic.id] = created.id
+        return created.id
+
+    def _is_as_created(self, topic: Topic) -> bool:
+        """Return whether the topic of this name on the cluster looks as if the move had just created it."""
+        there = self._engine.topic(topic.name)
+        return (
+            there.generations == topic.generations[:1]
+            and self._configs_meanwhile(topic).items() <= there.overrides.items()
+            and not any(
+                self._engine.partition_facts(there.id, number).high_watermark for number in range(there.partitions)
+            )
+        )
+
+    def _configs_meanwhile(self, topic: Topic) -> dict[str, str]:
+        """Return the configs that a topic has during the move: it takes every batch, and loses none."""
         largest = max(each.largest_bytes for each in self._source.partitions[topic.id])
-        keeping = {
+        return {
             **topic.overrides,
             **_KEEP_ALL,
             **_ANY_TIME,
             "max.message.bytes": str(max(_LEAST_BATCH_BYTES, largest, topic.config.max_message_bytes)),
         }
-        created = await self._engine.create_topic(topic.name, topic.generations[0].partitions, keeping)
-        await self._rows.commit(_MOVES, [StateEvent(topic.id, created.id)])
-        self._ids[topic.id] = created.id
-        return created.id
 
     async def _grow(self, topic: Topic, topic_id: TopicId, copies: list[_PartitionCopy]) -> None:
         """Let the topic on the cluster grow as the one here has grown, each time with the records from before."""

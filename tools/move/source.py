@@ -120,7 +120,7 @@ class LocalPartition:
 
 
 class Source(msgspec.Struct, frozen=True):
-    """What a data directory holds."""
+    """The contents of a data directory."""
 
     topics: list[Topic]
     partitions: dict[TopicId, list[LocalPartition]]
