@@ -11,13 +11,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import confluent_kafka
 import pytest
 
+from compare.peers.kafka_cluster import KafkaCluster, class_path
+from logbroker.broker.cluster_engine.engine import ClusterEngine
 from logbroker.client import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker
 from logbroker.client.admin.admin import TopicGeneration
 from logbroker.client.admin.queue_descriptions import LaneDescription
+from logbroker.engine import Append, Appended
+from logbroker.errors import BrokerUnavailableError, LogbrokerError, StorageFailedError
+from logbroker.tools.move.move import move, plan_move
+from logbroker.tools.move.source import open_source
 from logbroker.types import INTERNAL_PREFIX, TopicPartition
-from tests.cluster.kafka_cluster import KafkaCluster, class_path
 from tests.crash.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.prove, pytest.mark.usefixtures("quiet_clients")]
@@ -50,7 +56,7 @@ class Story:
         """Records that the consumer group has read and committed."""
         self.acked: dict[str, Sent] = defaultdict(lambda: defaultdict(list))
         self.lanes: dict[tuple[str, bytes], LaneDescription] = {}
-        self.token = 0
+        self.next_receipt = 0
         self.generations: tuple[TopicGeneration, ...] = ()
         self.configs: dict[str, dict[str, str]] = {}
         """The configs that each topic sets itself."""
@@ -148,7 +154,6 @@ class Story:
                     break
         async with Worker(address, "parker") as worker, worker.session(b"key 5", prefetch=1) as session:
             session.state = b"notes"
-            self.token = session.token
             async for delivery in session:
                 await delivery.ack()
                 acked[delivery.key].append(delivery.value)
@@ -188,7 +193,7 @@ class Story:
             await self._check_worker(address, "work", self.jobs, {b"late"})
             async with Worker(address, "parker") as worker, worker.session(b"key 5") as session:
                 assert session.state == b"notes"
-                assert session.token > self.token
+                assert session.token >= self.next_receipt
             await self._check_worker(address, "parker", self.orders, {b"key 3"})
             await queues.resume_lane("keeper", b"stuck")
             kept: Sent = {b"stuck": [b"%d" % number for number in range(5)]}
@@ -266,6 +271,8 @@ async def check_story(addresses: str, directory: Path, kills: Sequence[float] = 
         await local.stop()
     finally:
         await local.end()
+    with open_source(local.data_dir) as source:
+        story.next_receipt = source.next_receipt
     arguments = ("move", "--data-dir", str(local.data_dir), "--cluster", addresses)
     code, output, errors = await logbroker(*arguments, "--dry-run")
     assert (code, output.splitlines()[-1:], errors) == (0, ["all of this can be moved"], "")
@@ -331,3 +338,35 @@ async def test_a_cluster_that_is_in_use_is_refused(cluster: KafkaCluster, tmp_pa
     finally:
         await local.end()
         await gateway.end()
+
+
+async def test_a_record_of_somebody_else_is_noticed(
+    cluster: KafkaCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.wipe()
+    local = BrokerProcess(tmp_path, seed=0)
+    try:
+        await local.spawn()
+        await local.wait_ready()
+        async with Admin(local.address) as admin, Producer(local.address) as producer:
+            await admin.create_topic("log", 1)
+            await producer.send_and_wait("log", b"ours")
+        await local.stop()
+    finally:
+        await local.end()
+
+    async def fail(engine: ClusterEngine, appends: Sequence[Append]) -> list[Appended | LogbrokerError]:
+        return [BrokerUnavailableError("the end of the first attempt")]
+
+    with open_source(local.data_dir) as source:
+        plan_move(source, lambda _: None)
+        with monkeypatch.context() as patch:
+            patch.setattr(ClusterEngine, "append", fail)
+            with pytest.raises(StorageFailedError, match="the end of the first attempt"):
+                await move(source, cluster.addresses, lambda _: None)
+        kafka = confluent_kafka.Producer({"bootstrap.servers": cluster.addresses})
+        kafka.produce("log", b"another")
+        assert not await asyncio.to_thread(kafka.flush, SECONDS)
+        # It has the offset of the record that was to come.
+        with pytest.raises(StorageFailedError, match="the batch at offset 0 is another one"):
+            await move(source, cluster.addresses, lambda _: None)

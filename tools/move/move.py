@@ -301,7 +301,9 @@ class _Move:
         return moved_rows(group_id, self._types[group_id], self._source.groups[group_id], self._ids)
 
     async def write_groups(self) -> None:
-        """Write the rows of all groups."""
+        """Write the rows of all groups, and let no number repeat that was given out here, whatever the group."""
+        for store, _ in self._cluster.homes:
+            await store.numbers.reserve(self._source.next_receipt)
         for group_id in self._source.groups:
             store, scope = self._cluster.store_of(group_id), GROUP_SCOPE + group_id
             rows, there = self._moved_rows(group_id), await store.load(scope)
@@ -309,7 +311,6 @@ class _Move:
             events += [StateEvent(key, value) for key, value in rows.items()]
             for part in _in_parts(events):
                 await store.commit(scope, part)
-            await store.numbers.reserve(self._source.next_receipt)
 
     async def verify_groups(self) -> None:
         """Compare the rows of all groups with those that were read from the cluster, and note that the move is
@@ -318,8 +319,8 @@ class _Move:
             store = self._cluster.store_of(group_id)
             if await store.load(GROUP_SCOPE + group_id) != self._moved_rows(group_id):
                 raise StorageFailedError(f"the rows of group {group_id} that were read back differ: move again")
-            if store.numbers.reserved < self._source.next_receipt:
-                raise StorageFailedError(f"receipts of group {group_id} could repeat on the cluster: move again")
+        if any(store.numbers.reserved < self._source.next_receipt for store, _ in self._cluster.homes):
+            raise StorageFailedError("receipts could repeat on the cluster: move again")
         await self._rows.commit(_MOVES, [StateEvent(_VERIFIED, b"1")])
 
     async def finish(self) -> None:
