@@ -101,6 +101,7 @@ def test_a_missing_directory_is_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.prove
 def test_a_directory_in_use_or_not_stopped_cleanly_is_refused(stopped: Path) -> None:
     with embedded(stopped) as broker:
         with pytest.raises(DataDirError, match="in use by another broker"):
