@@ -18,6 +18,7 @@ from logbroker.embedded_broker import embedded
 from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError
 from logbroker.queues.state import rows as queue
 from logbroker.record.codec import decode_batch
+from logbroker.record.header import parse_header
 from logbroker.tools.move.move import MovePlan, plan_move
 from logbroker.tools.move.rows import moved_rows
 from logbroker.tools.move.source import open_source
@@ -69,6 +70,7 @@ def values(directory: Path, topic: str, offset: int = 0) -> Iterator[tuple[int, 
         plan_move(source, nothing)
         [topic_id] = [each.id for each in source.topics if each.name == topic]
         for header, batch in source.partitions[topic_id][0].batches(offset, nothing):
+            assert not parse_header(batch).is_log_append_time  # No cluster takes such a batch.
             for index, record in enumerate(decode_batch(batch)):
                 yield header.base_offset + index, record.value, record.timestamp_ms
 
