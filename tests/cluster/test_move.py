@@ -367,6 +367,7 @@ async def test_a_record_of_somebody_else_is_noticed(
         kafka = confluent_kafka.Producer({"bootstrap.servers": cluster.addresses})
         kafka.produce("log", b"another")
         assert not await asyncio.to_thread(kafka.flush, SECONDS)
+        del kafka
         # It has the offset of the record that was to come.
         with pytest.raises(StorageFailedError, match="the batch at offset 0 is another one"):
             await move(source, cluster.addresses, lambda _: None)

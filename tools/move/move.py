@@ -8,12 +8,12 @@ offsets.
 The steps, each of which may be repeated after a crash:
 
 1. All headers are read: what cannot be moved is refused before anything is changed.
-2. Each topic is created, and a row in the state names it as one of this move. Until step 4, it keeps all records. They
+2. Each topic is created, and a row in the state names it as one of this move. Until step 5, it keeps all records. They
    are appended from the end that it has on the cluster.
-3. Each partition is read back, and compared with the directory.
-4. The topics get their configs, and the rows of the groups are written.
-5. With a new connection, the rows are read back and compared. A mark notes that the move is verified. Then the groups
-   are listed: from here on, gateways serve them. Last, the rows of the move are deleted.
+3. Each partition is read back, and compared with the directory. Then the rows of the groups are written.
+4. With a new connection, the rows are read back and compared. A mark notes that the move is verified.
+5. The topics get their configs, and the groups are listed: from here on, gateways serve them. The rows of the move are
+   deleted.
 """
 
 from __future__ import annotations
@@ -131,14 +131,14 @@ async def move(source: Source, addresses: str, progress: Progress) -> None:
         if not under_way.is_verified:
             await under_way.copy_topics(progress)
             await under_way.verify_topics(progress)
-            await under_way.configure_topics()
             await under_way.write_groups()
     async with open_cluster(addresses) as cluster:
         last = _Move(source, cluster)
         await last.check()
         if not last.is_verified:
             await last.verify_groups()
-        await last.finish()
+        await last.configure_topics()
+        await last.list_groups()
 
 
 class _Move:
@@ -284,7 +284,7 @@ class _Move:
             raise _differs(local, f"batches from offset {offset} on are missing")
 
     async def configure_topics(self) -> None:
-        """Give the topics their own configs, once all their records are verified."""
+        """Give the topics their own configs. From here on, the cluster may delete records by their retention."""
         for topic in self._source.topics:
             own = topic.overrides
             if topic.name.startswith(INTERNAL_PREFIX):
@@ -323,7 +323,7 @@ class _Move:
             raise StorageFailedError("receipts could repeat on the cluster: move again")
         await self._rows.commit(_MOVES, [StateEvent(_VERIFIED, b"1")])
 
-    async def finish(self) -> None:
+    async def list_groups(self) -> None:
         """Let gateways serve the groups, and forget the move."""
         for group_id, row in self._source.listed.items():
             await self._cluster.store_of(group_id).commit(GROUPS_SCOPE, [StateEvent(group_id.encode(), row)])
