@@ -220,7 +220,7 @@ def test_progress_of_an_older_broker_keeps_its_key() -> None:
 
 @pytest.mark.parametrize("kind", [queue.INTENT_ROW, queue.OUTPUT_ROW, queue.ROUND_ROW])
 def test_a_queue_group_with_something_on_its_way_is_refused(kind: bytes) -> None:
-    with pytest.raises(DataDirError, match=r"on (its|their) way"):
+    with pytest.raises(DataDirError, match="on their way"):
         moved_rows("g", "queue", queue_rows() | {kind + bytes(12): b""}, IDS)
 
 

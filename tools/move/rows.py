@@ -27,7 +27,7 @@ _ID_BYTES: Final = 16
 _UNFINISHED: Final = {
     queue.INTENT_ROW: "dead letters on their way to their topic",
     queue.OUTPUT_ROW: "outputs on their way to other topics",
-    queue.ROUND_ROW: "a round of redriven letters on its way",
+    queue.ROUND_ROW: "redriven letters on their way back",
 }
 _AS_THEY_ARE: Final = frozenset(
     (
@@ -88,8 +88,8 @@ def _queue_rows(group_id: str, rows: Mapping[bytes, bytes], ids: Ids) -> dict[by
         kind = key[:1]
         if kind in _UNFINISHED:
             raise DataDirError(
-                f"queue group {group_id} has {_UNFINISHED[kind]}: start the broker, wait until `logbroker queue"
-                f" describe {group_id}` shows none, and stop it, then move the directory"
+                f"queue group {group_id} has {_UNFINISHED[kind]}: start the broker, wait until they are there (logbroker"
+                " queue describe), and stop it, then move the directory"
             )
         if kind in _AS_THEY_ARE:
             moved[key] = value
