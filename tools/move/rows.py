@@ -88,8 +88,8 @@ def _queue_rows(group_id: str, rows: Mapping[bytes, bytes], ids: Ids) -> dict[by
         kind = key[:1]
         if kind in _UNFINISHED:
             raise DataDirError(
-                f"queue group {group_id} has {_UNFINISHED[kind]}: start the broker, wait until they are there (logbroker"
-                " queue describe), and stop it, then move the directory"
+                f"queue group {group_id} has {_UNFINISHED[kind]}: start the broker, wait until they are there"
+                " (logbroker queue describe), and stop it, then move the directory"
             )
         if kind in _AS_THEY_ARE:
             moved[key] = value
