@@ -43,6 +43,8 @@ _CRC_BYTES: Final = 4
 _INITIAL_MAP_BYTES: Final = 1 << 30
 _MAX_WAITING: Final = 10_000
 _MAX_GROUP: Final = 1_000
+_MAX_WRITE_BYTES: Final = 64 * mmap.PAGESIZE
+"""Maximum size of a write of LMDB, unless a row is longer."""
 _READ_TRIES: Final = 20
 _READERS_SECONDS: Final = 10.0
 """Minimum time between two looks for readers that were killed. LMDB keeps the pages of their snapshots until then."""
@@ -112,7 +114,7 @@ class MetadataStore:
                 os.fsencode(path), map_size=map_bytes, max_dbs=len(TABLES), sync=True, metasync=True, mode=FILE_MODE
             )
         except (OSError, lmdb.Error) as error:
-            raise _failed("open", path, error) from None
+            raise _failed("open", path, _cause(error, path)) from None
         try:
             store = cls(path, environment, on_failure)
             version = store.get("broker", _FORMAT_KEY)
@@ -131,7 +133,7 @@ class MetadataStore:
                 )
         except (OSError, lmdb.Error) as error:
             environment.close()
-            raise _failed("open", path, error) from None
+            raise _failed("open", path, _cause(error, path)) from None
         except BaseException:
             environment.close()
             raise
@@ -238,10 +240,11 @@ class MetadataStore:
             except OverloadedError as error:
                 refusal = error.as_value()
                 self._full = refusal, time.monotonic()
-            except Exception as error:  # any error: otherwise all later submissions would wait for ever
+            except Exception as failure:  # any error: otherwise all later submissions would wait for ever
+                error = _cause(failure, self._path)
+                advice = _advice(error).removesuffix(", then try again")
                 refusal = self._failure = StorageFailedError(
-                    f"cannot commit to {self._path / DATA_NAME}: {_reason(error)}; {_advice(error)}, then start the"
-                    " broker again"
+                    f"cannot commit to {self._path / DATA_NAME}: {_reason(error)}; {advice}, then start the broker again"
                 )
                 self._on_failure(self._failure)
         for _writes, future in group:
@@ -417,6 +420,19 @@ def _make_lock(path: Path) -> None:
             os.chown(fd, owner.st_uid, owner.st_gid)
     finally:
         os.close(fd)
+
+
+def _cause(error: Exception, path: Path) -> Exception:
+    """Return the cause of a failed write to the store in a directory. LMDB reports a write that the system cuts short
+    as an input/output error (EIO), but where the disk has no room for the write, the disk is full."""
+    if not isinstance(error, lmdb.Error) or _number_of(error) != errno.EIO:
+        return error
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return error
+    is_full = disk.f_bavail * disk.f_frsize < _MAX_WRITE_BYTES
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if is_full else error
 
 
 def _failed(action: str, path: Path, error: Exception) -> LogbrokerError:

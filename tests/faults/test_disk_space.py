@@ -23,7 +23,8 @@ from logbroker.broker.local_engine.disk_space import KEPT_FILES, DiskSpace
 from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.config import MIB, BrokerConfig
 from logbroker.engine import Append, Appended, DiskUse, StateEvent
-from logbroker.errors import DiskFullError
+from logbroker.errors import DiskFullError, StorageFailedError
+from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.v1 import admin_pb2 as pb
 from logbroker.v1 import groups_pb2
 from tests.broker.conftest import OpenEngine, batch
@@ -400,6 +401,21 @@ def fill_up(disk: Path, left_bytes: int, name: str = "filler") -> Path:
     with filler.open("wb") as file:
         file.write(bytes(max(0, room - left_bytes)))
     return filler
+
+
+@pytest.mark.prove
+def test_a_commit_on_a_disk_without_room_says_that_the_disk_is_full(small_disk: Path) -> None:
+    """The system cuts a write of LMDB short, or refuses it, depending on the pages that still fit."""
+    failures: list[StorageFailedError] = []
+    for left_bytes in range(0, 40_000, 4096):
+        path = small_disk / f"meta-{left_bytes}"
+        store = MetadataStore.open(path, on_failure=failures.append)
+        filler = fill_up(small_disk, left_bytes)
+        with pytest.raises(StorageFailedError, match="No space left on device; free some space"):
+            store.submit([("state", b"%d" % number, bytes(1000)) for number in range(100)]).result(30)
+        filler.unlink()
+        store.close()
+    assert not any("restore" in failure.message for failure in failures)
 
 
 @pytest.mark.prove

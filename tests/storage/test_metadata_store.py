@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -124,6 +125,34 @@ def test_a_failed_commit_fails_all_that_follow(tmp_path: Path, monkeypatch: pyte
     assert len(failures) == 1
     assert store.scan("state") == []
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("free_blocks", "told"),
+    [(1, "No space left on device; free some space"), (10_000, "Input/output error; check the disk")],
+)
+def test_a_write_that_a_full_disk_cut_short_is_told_from_a_broken_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_blocks: int, told: str
+) -> None:
+    """LMDB calls both an input/output error."""
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=free_blocks, f_frsize=4096))
+    path, failures = tmp_path / "meta", list[StorageFailedError]()
+
+    def fail(*_: object, **__: object) -> None:
+        raise lmdb.DiskError("mdb_txn_commit: Input/output error")
+
+    store = MetadataStore.open(path, on_failure=failures.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_store", fail)
+        with pytest.raises(StorageFailedError, match=told) as failed:
+            wait(store.submit([("state", b"a", b"1")]))
+    store.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(lmdb, "open", fail)
+        with pytest.raises(DataDirError, match=told) as refused:
+            MetadataStore.open(path, on_failure=unexpected)
+    for error in (failed.value, refused.value):
+        assert ("restore" in error.message) == (free_blocks > 1)
 
 
 def test_the_queue_is_bounded(store: MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
