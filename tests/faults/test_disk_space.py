@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -409,12 +409,11 @@ def test_a_commit_on_a_disk_without_room_says_that_the_disk_is_full(small_disk: 
     failures: list[StorageFailedError] = []
     for left_bytes in range(0, 40_000, 4096):
         path = small_disk / f"meta-{left_bytes}"
-        store = MetadataStore.open(path, on_failure=failures.append)
-        filler = fill_up(small_disk, left_bytes)
-        with pytest.raises(StorageFailedError, match="No space left on device; free some space"):
-            store.submit([("state", b"%d" % number, bytes(1000)) for number in range(100)]).result(30)
+        with closing(MetadataStore.open(path, on_failure=failures.append)) as store:
+            filler = fill_up(small_disk, left_bytes)
+            with pytest.raises(StorageFailedError, match="No space left on device; free some space, then start"):
+                store.submit([("state", b"%d" % number, bytes(1000)) for number in range(100)]).result(30)
         filler.unlink()
-        store.close()
     assert not any("restore" in failure.message for failure in failures)
 
 
