@@ -372,7 +372,7 @@ def _show(description: TopicDescription) -> None:
         if isinstance(item.error, CorruptLogError):
             told.append(f"partition {item.partition} cannot be read to its end: {item.error}")
         elif item.error is not None:
-            told.append(f"partition {item.partition} is offline: {item.error}")
+            told.append(str(item.error))  # It names the partition.
             rows.add_row(str(item.partition), "offline")
             continue
         if item.cut_bytes:

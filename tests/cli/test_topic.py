@@ -237,8 +237,10 @@ def test_an_offline_partition_is_told_of_and_hides_no_other(capsys: pytest.Captu
     assert done == {"partition": 0, "log_start_offset": 1}
     assert failed["error"] in deleted.err
     lines = described.splitlines()
-    below = next(index for index, line in enumerate(lines) if line.startswith("partition 1 is offline: "))
+    below = next(index for index, line in enumerate(lines) if line.startswith("partition t-1 is offline: "))
     assert str(log) in lines[below]
+    assert described.count("is offline") == 1
+    assert "with the broker stopped" in lines[below]
     rows = [line.split() for line in lines[:below] if line.split()[:1] in (["0"], ["1"])]
     assert rows == [["0", "0", "1", "1", "0", "1", "69", "bytes"], ["1", "offline"]]
     assert max(map(len, lines[:below])) < 100

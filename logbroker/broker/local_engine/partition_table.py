@@ -234,8 +234,12 @@ class PartitionTable:
                 producer_count=self.producer_count,
             )
         except CorruptLogError as error:
-            _log.error("partition %s-%d is offline: %s", topic.name, number, error)
-            return PartitionOfflineError(f"partition {topic.name}-{number} is offline: {error}")
+            told = (
+                f"partition {topic.name}-{number} is offline: {error}. Mend it with the broker stopped: the next start"
+                " opens the partition again"
+            )
+            _log.error("%s", told)
+            return PartitionOfflineError(told)
         log.unsynced_bound_bytes = self._unsynced_bound_bytes
         if checkpoint is not None and is_current:
             log.stored(checkpoint)
