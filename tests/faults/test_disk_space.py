@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing, suppress
@@ -415,6 +416,39 @@ def test_a_commit_on_a_disk_without_room_says_that_the_disk_is_full(small_disk: 
                 store.submit([("state", b"%d" % number, bytes(1000)) for number in range(100)]).result(30)
         filler.unlink()
     assert not any("restore" in failure.message for failure in failures)
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize(
+    ("written", "end"),
+    [([b"before"], "the broker accepts records again"), ([], "going on")],
+    ids=["records refused", "producer id refused"],
+)
+def test_produce_tells_a_script_that_a_full_disk_has_room_again(
+    small_disk: Path, tmp_path: Path, written: list[bytes], end: str
+) -> None:
+    """It does so once, where it told of the full disk."""
+    said = tmp_path / "said"
+    with Served(small_disk / "data", min_free_disk_bytes=8 * MIB) as served, said.open("wb") as errors:
+        served.create_topic()
+        command = [sys.executable, "-m", "logbroker", "produce", "t", "--broker", served.address]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors, bufsize=0) as producer:
+            assert producer.stdin is not None
+            try:
+                for value in written:
+                    producer.stdin.write(value + b"\n")
+                until(lambda: served.values() == written)
+                filler = fill_up(small_disk, 6 * MIB)
+                producer.stdin.write(b"value\n")
+                until(lambda: "trying again" in said.read_text())
+                filler.unlink()
+                until(lambda: end in said.read_text())
+                producer.stdin.close()
+                assert producer.wait(30) == 0
+            finally:
+                producer.kill()
+        assert served.values() == [*written, b"value"]
+    assert [line.endswith(end) for line in said.read_text().splitlines()] == [False, True]
 
 
 @pytest.mark.prove

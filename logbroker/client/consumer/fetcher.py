@@ -537,7 +537,7 @@ class Fetcher:
                 raise BrokerUnavailableError("the broker ended the stream")
             self._heard_at = monotonic()
             if self._attempt:
-                _log.info("consuming from %s: connected again", self._connection.brokers)
+                _log.warning("consuming from %s: connected again", self._connection.brokers)
             self._attempt = 0
             self._refusal = None
             for result in response.results:

@@ -520,7 +520,7 @@ class GroupMember:
             elif kind == "joined":
                 joined: groups_pb2.Joined = response.joined
                 if self._attempt:
-                    _log.info("member of group %s: connected again", self._options.group_id)
+                    _log.warning("member of group %s: connected again", self._options.group_id)
                 self._attempt, self._was_let_in, self._returns = 0, True, False
                 self._route.accepted()
                 # Heartbeats also report polls.

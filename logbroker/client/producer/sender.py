@@ -106,6 +106,8 @@ class Sender:
         self._max_request_bytes = DEFAULT_MAX_REQUEST_BYTES
         """The largest request that the broker accepts."""
         self._attempt = 0
+        self._break_log = _log
+        """Log that tells of the present break, and of its end."""
         self._last_failure: LogbrokerError | None = None
         """The error that currently keeps batches from the broker."""
         self._told_refusal = ""
@@ -323,7 +325,9 @@ class Sender:
 
     async def _broken(self, error: LogbrokerError, log: logging.Logger = _log) -> None:
         self._lost(error)
-        level = logging.DEBUG if self._attempt else logging.WARNING
+        level = logging.DEBUG
+        if not self._attempt:
+            self._break_log, level = log, logging.WARNING
         then = "trying again" if log is REFUSALS else "reconnecting"
         log.log(level, "producing to %s: %s; %s", self._connection.brokers, error, then)
         await asyncio.sleep(self._connection.backoff_seconds(self._attempt))
@@ -428,7 +432,7 @@ class Sender:
             if response is grpc.aio.EOF:
                 raise BrokerUnavailableError("the broker ended the stream")
             if self._attempt:
-                _log.info("producing to %s: going on", self._connection.brokers)
+                self._break_log.warning("producing to %s: going on", self._connection.brokers)
             self._attempt, self._last_failure, self._is_answered = 0, None, True
             written, sent = self._in_flight.pop(response.correlation_id)
             now = time.monotonic()
@@ -476,7 +480,7 @@ class Sender:
             self._tell_of_lasting(error, queue)
         elif self._told_refusal:
             self._told_refusal = ""
-            _log.info("producing to %s: the broker accepts records again", self._connection.brokers)
+            REFUSALS.warning("producing to %s: the broker accepts records again", self._connection.brokers)
 
     def _tell_of_lasting(self, error: LogbrokerError, queue: PartitionQueue) -> None:
         """Warn once if batches are refused again and again, as on a full disk. Otherwise the program would wait without

@@ -393,14 +393,14 @@ class WorkerConnection(Generic[D]):
                 if why := response.obstacle.reason:
                     OBSTACLES.warning("worker of queue group %s waits: %s", self._options.group_id, why)
                 else:
-                    OBSTACLES.info("worker of queue group %s goes on", self._options.group_id)
+                    OBSTACLES.warning("worker of queue group %s goes on", self._options.group_id)
 
     def _tell_of_stall(self) -> None:
         """Log once that the broker has had no room for settlements for a while, and once that it has again."""
         stalls = self.in_flight.stalls()
         if not stalls:
             if self._is_stall_told:
-                _log.info("worker of queue group %s: all settlements are stored again", self._options.group_id)
+                _log.warning("worker of queue group %s: all settlements are stored again", self._options.group_id)
             self._stalled_at, self._is_stall_told = None, False
         elif self._stalled_at is None:
             self._stalled_at = self._read_at
@@ -430,7 +430,7 @@ class WorkerConnection(Generic[D]):
                 repeated,
             )
         if self._attempt:
-            _log.info("worker of queue group %s: connected again", self._options.group_id)
+            _log.warning("worker of queue group %s: connected again", self._options.group_id)
         self._attempt = 0
         self._route.accepted()
         self._returns = False
