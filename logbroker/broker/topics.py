@@ -147,8 +147,9 @@ def check_growth(topic: Topic, partitions: int) -> None:
             f" {topic.partitions} partitions: create another topic with more, and move the records there"
         )
     if partitions <= topic.partitions:
+        noun = "partition" if topic.partitions == 1 else "partitions"
         raise InvalidPartitionsError(
-            f"topic {topic.name} has {topic.partitions} partitions; the new count must be higher, not {partitions}"
+            f"topic {topic.name} has {topic.partitions} {noun}; the new count must be higher, not {partitions}"
         )
     kept = sum(len(generation.start_offsets) for generation in topic.generations)
     if kept + topic.partitions > MAX_START_OFFSETS:

@@ -253,7 +253,8 @@ class Operations:
             for stands in (counts.get(partition, 0),)
         ]
         if not dry_run:
-            _log.info("queue group %s: rewound by an operator: %s", self._context.group_id, rewound)
+            told = "; ".join(f"partition {partition} {_told(done)}" for partition, done in zip(found, rewound, strict=True))
+            _log.info("queue group %s: rewound by an operator: %s", self._context.group_id, told)
             for partition, below in standing.items():
                 if below.unreadable:
                     text = (
@@ -364,3 +365,11 @@ def _with_ordering_key(headers: Headers, old: Headers, key_header: str) -> Heade
     if any(header[0] == NOT_BEFORE and header not in old for header in headers):
         raise InvalidRequestError(f"a replacement is handed out at once: leave out header {NOT_BEFORE}")
     return headers if given else (*ordering, *headers)
+
+
+def _told(done: Rewound | LogbrokerError) -> str:
+    """Return what an operator's rewind did in a partition, for the log."""
+    if isinstance(done, LogbrokerError):
+        return f"stays: {done}"
+    skipped = f" (records skipped: {done.skipped_records})" if done.skipped_records else ""
+    return f"from offset {done.floor_before} to {done.floor}{skipped}"

@@ -183,3 +183,17 @@ async def test_what_was_let_go_is_held_again_after_a_rewind(tmp_path: Path) -> N
         while group.inspector.counts().open:
             await run.work_once()
         assert run.done[b"k"] == list(range(40))
+
+
+async def test_the_log_says_in_words_what_a_rewind_did(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "logbroker.queues")
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group()
+        await opened.append((b"a", b"a"), (b"a", b"b"))
+        await group.scanner.catch_up(60)
+        await group.operations.rewind(StartAt(latest=True))
+        name = group.group_id
+    assert f"queue group {name}: rewound by an operator: partition 0 from offset 0 to 2 (records skipped: 2)" in (
+        entry.message for entry in caplog.records
+    )

@@ -212,7 +212,7 @@ def _load_topics(
     recovery_points = partitions.open_all(live, stopped_cleanly=stopped_cleanly)
     if catalog.partition_count and not stopped_cleanly:
         _log.warning(
-            "the last run was not stopped cleanly, or a backup was restored; %d partitions recovered",
+            "the last run was not stopped cleanly, or a backup was restored; partitions recovered: %d",
             catalog.partition_count,
         )
     return deleted, recovery_points

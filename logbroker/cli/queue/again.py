@@ -239,7 +239,8 @@ def rewind(
     Parked lanes stay parked unless --include-parked is given. If GROUP moves forward, the records of blocked and parked
     lanes before the new place are kept unless --drop-standing is given. All other records before it that are not done
     are skipped: they count as done. Records that cannot be read because the log is damaged are skipped, too. --dry-run
-    counts all of them.
+    counts what is skipped and kept. With blocked or parked lanes, it also counts how many of the skipped records cannot
+    be read; without them, it reads nothing.
 
     \b
     Examples:
