@@ -253,7 +253,7 @@ class Operations:
             for stands in (counts.get(partition, 0),)
         ]
         if not dry_run:
-            told = "; ".join(f"partition {partition} {_told(done)}" for partition, done in zip(found, rewound, strict=True))
+            told = "; ".join(f"partition {number} {_told(done)}" for number, done in zip(found, rewound, strict=True))
             _log.info("queue group %s: rewound by an operator: %s", self._context.group_id, told)
             for partition, below in standing.items():
                 if below.unreadable:
