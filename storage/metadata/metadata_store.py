@@ -241,9 +241,9 @@ class MetadataStore:
                 refusal = error.as_value()
                 self._full = refusal, time.monotonic()
             except Exception as failure:  # any error: otherwise all later submissions would wait for ever
-                error = _cause(failure, self._path)
-                what = f"cannot commit to {self._path / DATA_NAME}: {_reason(error)}"
-                advice = _advice(error).removesuffix(", then try again")
+                cause = _cause(failure, self._path)
+                what = f"cannot commit to {self._path / DATA_NAME}: {_reason(cause)}"
+                advice = _advice(cause).removesuffix(", then try again")
                 refusal = self._failure = StorageFailedError(f"{what}; {advice}, then start the broker again")
                 self._on_failure(self._failure)
         for _writes, future in group:
