@@ -229,8 +229,8 @@ async def test_the_largest_records_that_there_can_be_are_copied(tmp_path: Path, 
         assert isinstance(record, LogRecord)
         copied = group.hold.copies
         await copied.add(0, [record])
-        [(_, stored)] = copied.batches(0)
-        [found] = await copied.read(0, stored)
+        [(last, stored)] = copied.batches(0)
+        [found] = await copied.read(0, last, stored)
         assert (found.value == value, found.key, found.offset, [*found.headers]) == (True, b"key", 0, [])
 
 

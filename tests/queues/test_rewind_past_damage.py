@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from logbroker.cli.main import run as run_command
 from logbroker.queues.model.settings import OnExhausted
 from logbroker.queues.model.starts import Rewound, StartAt
 from logbroker.queues.retention import copies, holder
@@ -209,26 +207,4 @@ async def test_a_group_is_moved_past_damage_in_its_copies(
         assert await run.group.operations.rewind(StartAt(offset=start)) == planned
         await is_scanned(run)
         await run.resume()
-        assert sorted(await worked_off(run)) == [*kept, *(offset // 2 for offset in range(start, 2 * COUNT))]
-
-
-@pytest.mark.prove
-async def test_a_group_goes_on_after_a_repair_has_given_up_the_last_of_its_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(holder, "BATCH_BYTES", 2000)
-    monkeypatch.setattr(copies, "_CODECS", (Codec.NONE,))
-    bounds, path = await park_and_copy(tmp_path)
-    os.truncate(path, path.stat().st_size - 10)
-    assert run_command(["segment", "repair", str(path.parent), "--accept-gaps", "--yes"]) == 0
-    async with shell(tmp_path) as opened:
-        run = await again(opened)
-        await until(lambda: run.group.scanner.stopped)
-        start = run.facts().log_start_offset
-        [rewound] = await run.group.operations.rewind(StartAt(offset=start))
-        assert isinstance(rewound, Rewound)
-        assert rewound.standing_records == bounds[-1][0] // 2
-        await is_scanned(run)
-        await run.resume()
-        kept = range(bounds[-1][0] // 2)
         assert sorted(await worked_off(run)) == [*kept, *(offset // 2 for offset in range(start, 2 * COUNT))]

@@ -242,8 +242,8 @@ async def test_retention_keeps_the_records_of_a_blocked_sub_lane_only(tmp_path: 
         first, last = run.copied()
         assert first == 0
         assert last == max(number for number in kept if number < run.facts().log_start_offset)
-        [(_, batch)] = run.group.hold.copies.batches(0)
-        held = [record.offset for record in await run.group.hold.copies.read(0, batch)]
+        [(end, batch)] = run.group.hold.copies.batches(0)
+        held = [record.offset for record in await run.group.hold.copies.read(0, end, batch)]
         assert held == [number for number in [0, *kept] if number <= last]
         await group.goodbye(link)
     async with shell(tmp_path) as opened:

@@ -116,7 +116,7 @@ async def test_what_fails_elsewhere_all_the_time_has_nothing_else_copied(
         await run.retain()
         assert run.facts().log_start_offset > len(KEYS)
         copies = run.group.hold.copies
-        kept = [record for _, batch in copies.batches(0) for record in await copies.read(0, batch)]
+        kept = [record for last, batch in copies.batches(0) for record in await copies.read(0, last, batch)]
         assert {record.key for record in kept} == {b"early"}
 
 

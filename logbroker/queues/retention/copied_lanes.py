@@ -48,8 +48,8 @@ class CopiedLanes:
             self._keyed_by = keying  # Set before the reads: a rewind during them resets it.
             try:
                 for partition in range(partitions):
-                    for _, batch in self._copies.batches(partition, self._copies.floor(partition)):
-                        await self.saw(partition, await self._read(partition, batch), settings, keying)
+                    for last, batch in self._copies.batches(partition, self._copies.floor(partition)):
+                        await self.saw(partition, await self._read(partition, last, batch), settings, keying)
             except BaseException:
                 self._keyed_by = None
                 raise
@@ -80,16 +80,16 @@ class CopiedLanes:
             return {record_id for record_id in record_ids if record_id >= begin and record_id not in done}
 
         left = await asyncio.to_thread(left_of, self._record_ids.get(partition, ()))
-        for _, batch in self._copies.batches(partition, offset):
-            records = await self._read(partition, batch)
+        for last, batch in self._copies.batches(partition, offset):
+            records = await self._read(partition, last, batch)
             left |= await asyncio.to_thread(left_of, [record_id_of(partition, record.offset) for record in records])
         self._record_ids[partition] = left
         return left
 
-    async def _read(self, partition: int, batch: CopyBatch) -> list[LogRecord]:
+    async def _read(self, partition: int, last: int, batch: CopyBatch) -> list[LogRecord]:
         """Return the records of a batch of copies. Return none if the batch is damaged; the scan reports the damage."""
         try:
-            return await self._copies.read(partition, batch)
+            return await self._copies.read(partition, last, batch)
         except (CorruptLogError, CorruptBatchError):
             return []
 

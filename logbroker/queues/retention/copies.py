@@ -13,6 +13,9 @@ is committed. If a crash leaves a batch without a row, its records are still in 
 
 When all records of a batch are done, the retention of the internal topic deletes the batch. `Copies` is the `Holder` of
 that topic.
+
+A batch is lost if its partition can be read, and has another batch or none in its place: an operator has repaired the
+partition, and accepted the loss. Its row is given up, and its records are passed over like records that were deleted.
 """
 
 from __future__ import annotations
@@ -111,6 +114,8 @@ class Copies:
         self._making: asyncio.Future[Topic] | None = None
         self._begun: dict[int, int] = {}
         """Offset in the internal topic from which copies without a row may lie, by partition, while they are made."""
+        self._lost: set[int] = set()
+        """Ids of the last records of batches that are lost and still have a row."""
         self._is_open = False
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
@@ -156,11 +161,13 @@ class Copies:
     async def _take_up(self, topic_id: TopicId, partition: int) -> None:
         facts = self._engine.partition_facts(topic_id, partition)
         kept_from = self._engine.partition_facts(self._origin_id, partition).log_start_offset
-        known = {batch.base_offset for _, batch in self.batches(partition)}
         start_offset = facts.log_start_offset
-        await self.forget(
-            partition, [last for last, batch in self.batches(partition) if batch.base_offset < start_offset]
-        )
+        # The rows go before other copies are appended in the place of those that a repair has cut off.
+        end_offset = facts.log_end_offset if self._engine.is_sole_writer else MAX_INT64
+        gone = [each for each in self.batches(partition) if not start_offset <= each[1].base_offset < end_offset]
+        self._note_lost(partition, [each for each in gone if each[0] >= self.floor(partition)])
+        await self.forget(partition, [last for last, _ in gone])
+        known = {batch.base_offset for _, batch in self.batches(partition)}
         offset = max(known | {start_offset})
         while offset < facts.high_watermark:
             [result] = await self._engine.read([Read(topic_id, partition, offset, 1, check_crc=True)])
@@ -246,8 +253,8 @@ class Copies:
             )
         return 0
 
-    async def read(self, partition: int, batch: CopyBatch) -> list[LogRecord]:
-        """Return the records that a batch copies, as they were.
+    async def read(self, partition: int, last: int, batch: CopyBatch) -> list[LogRecord]:
+        """Return the records that a batch copies, as they were; none if the batch is lost.
 
         Raises UnknownTopicError, PartitionOfflineError, CorruptLogError or CorruptBatchError.
         """
@@ -261,8 +268,27 @@ class Copies:
             or not result.batches
             or parse_header(result.batches).base_offset != batch.base_offset
         ):
-            raise CorruptLogError(f"partition {partition} of {self._name} has no batch at {batch.base_offset} any more")
+            if not self._engine.is_sole_writer:
+                # The node that answered may not know the whole log.
+                name = f"partition {partition} of {self._name}"
+                raise CorruptLogError(f"{name} has no batch at {batch.base_offset} any more")
+            self._note_lost(partition, [(last, batch)])
+            return []
         return await in_decoder(partial(_originals, result.batches))
+
+    def _note_lost(self, partition: int, lost: Sequence[tuple[int, CopyBatch]]) -> None:
+        """Note that batches are lost. Their rows are deleted when batches are forgotten the next time."""
+        found = {record_id_of(partition, last): batch for last, batch in lost}
+        # A row may have got another batch during the read.
+        new = [each for each, batch in found.items() if self._batches.get(each) == batch and each not in self._lost]
+        if new:
+            self._lost.update(new)
+            _log.error(
+                "queue group %s: the copies of records %d to %d of partition %d are lost, and given up: %s-%d has no"
+                " batch at offset %d any more",
+                *(self.group_id, found[new[0]].first, offset_of(new[-1]), partition),
+                *(self._name, partition, found[new[0]].base_offset),
+            )
 
     # --- adding and forgetting ---------------------------------------------------------------------------------------
 
@@ -324,7 +350,7 @@ class Copies:
         and `add`."""
         for last, batch in self.batches(partition, offset):
             if batch.first < offset:
-                records = await self.read(partition, batch)
+                records = await self.read(partition, last, batch)
                 sides = (
                     [record for record in records if record.offset < offset],
                     [record for record in records if record.offset >= offset],
@@ -332,13 +358,17 @@ class Copies:
                 await self._add(partition, [side for side in sides if side], [last])
 
     async def forget_done(self, partition: int) -> None:
-        """Forget the batches whose records are all done."""
+        """Forget the batches whose records are all done, and those that are lost."""
         floor = self.floor(partition)
-        await self.forget(partition, [last for last, _ in self.batches(partition) if last < floor])
+        lasts = [last for last, _ in self.batches(partition)]
+        await self.forget(
+            partition, [last for last in lasts if last < floor or record_id_of(partition, last) in self._lost]
+        )
 
     def _remove(self, lasts: Iterable[int]) -> None:
         for last in lasts:
             del self._batches[last]
+            self._lost.discard(last)
             del self._lasts[bisect_left(self._lasts, last)]
 
     async def _topic_for(self, partition: int) -> TopicId:

@@ -357,7 +357,7 @@ class RetentionHolder:
             return
         base = record_id_of(partition, 0)
         for last, batch in copies.batches(partition):
-            records = await copies.read(partition, batch)
+            records = await copies.read(partition, last, batch)
             kept = [record for record in records if base | record.offset not in self._queue.done]
             if kept:
                 await copies.add(partition, kept, [last])

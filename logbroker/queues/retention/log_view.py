@@ -48,16 +48,19 @@ class RetainedLog:
         return results
 
     async def _read_below(self, wish: Read, refusal: OffsetOutOfRangeError) -> ReadResult | LogbrokerError:
-        """Read one batch of copies or, if none follows, the start of the remaining log."""
+        """Read one batch of copies or, if none follows, the start of the remaining log. Lost copies are passed over."""
         try:
             facts = self._engine.partition_facts(wish.topic_id, wish.partition)
             log_start_offset = facts.log_start_offset
             if wish.offset >= log_start_offset or self._copies.next_batch(wish.partition, 0) is None:
                 return refusal
-            last_copied, batch = self._copies.next_batch(wish.partition, wish.offset) or (-1, None)
-            if batch is not None and batch.first < log_start_offset:
+            offset = wish.offset
+            while following := self._copies.next_batch(wish.partition, offset):
+                last_copied, batch = following
+                if batch.first >= log_start_offset:
+                    break
                 try:
-                    copied = await self._copies.read(wish.partition, batch)
+                    copied = await self._copies.read(wish.partition, last_copied, batch)
                 except CorruptLogError as error:
                     options = ("--partition", str(wish.partition), "--to", str(log_start_offset))
                     command = command_line("queue rewind", self._copies.group_id, options=options)
@@ -66,12 +69,12 @@ class RetainedLog:
                     raise damage from None
                 # A crash may leave copies of records that the log still has.
                 records = [record for record in copied if record.offset < log_start_offset]
-                last = records[-1].offset
-                if last >= wish.offset:
+                if records and (last := records[-1].offset) >= wish.offset:
                     batches = await in_decoder(partial(_in_place, records))
                     return ReadResult(
                         batches, last + 1, facts.high_watermark, log_start_offset, facts.leader_epoch, log_start_offset
                     )
+                offset = last_copied + 1
         except LogbrokerError as error:
             return error.as_value()
         [result] = await self._engine.read([msgspec.structs.replace(wish, offset=log_start_offset)])
