@@ -167,6 +167,8 @@ def _partition(engine: LogEngine, group: QueueGroup, partition: int, done: int) 
         error = unread.error
     try:
         end = engine.partition_facts(group.topic_id, partition).high_watermark
+        if error is None and scanned < end:
+            error = group.scanner.held_back(partition)
     except LogbrokerError as unknown:
         error = unknown.as_value()
     # `done` may be counted at another moment than `floor` and `end`: see `describe_group`.

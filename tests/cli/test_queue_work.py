@@ -920,3 +920,28 @@ def test_a_damaged_partition_has_an_end(logbroker_broker: EmbeddedBroker, capsys
     error = queue("work", "group", "--exec", "true", "--until-end", exit_code=1)
     assert "partition 0 is not served to its end: " in error
     assert queue.json("describe", "group")["counts"]["acked"] >= 10
+
+
+def test_records_that_wait_for_damage_from_before_a_growth_are_an_end(
+    logbroker_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = Queue(logbroker_broker.address, capsys)
+    with Admin(queue.address) as admin:
+        admin.create_topic("grown", 2)
+        for count in (2, 3):
+            if count == 3:
+                admin.alter_topic("grown", partitions=count)
+            with Producer(queue.address) as producer:
+                for number in range(count):
+                    producer.send_and_wait("grown", bytes(100), b"key", partition=number)
+    logbroker_broker.stop()
+    [log] = (logbroker_broker.data_dir / "grown-1").glob("*.log")
+    log.write_bytes(bytes(100) + log.read_bytes()[100:])
+    logbroker_broker.start()
+    queue("create", "group", "--topic", "grown")
+    error = queue("work", "group", "--exec", "true", "--until-end", exit_code=1)
+    assert "partition 0 is not served to its end: it waits for records of partition 1 from before the topic" in error
+    assert str(log) in error
+    described = queue.json("describe", "group")
+    assert described["counts"]["acked"] == 1
+    assert [bool(partition["error"]) for partition in described["partitions"]] == [True, True, True]

@@ -155,6 +155,14 @@ class Scanner:
         self._removed.add(partition)
         self._awake.set()
 
+    def held_back(self, partition: int) -> LogbrokerError | None:
+        """Return why a partition is not scanned any further although it can be read: a stopped partition has earlier
+        records, from before a growth of the topic. None: this is not so."""
+        if not self.stopped or self._queue.position(partition) < self._generations.end(partition):
+            return None
+        first, error = min(self.stopped.items())
+        return type(error)(f"it waits for records of partition {first} from before the topic grew: {error.message}")
+
     def rouse(self) -> None:
         """Let a resting scan go on, because a caller needs its results."""
         if self._turn is not None and not self._turn.done():
