@@ -292,6 +292,12 @@ class Numbers(Protocol):
 class ReadableLog(Protocol):
     """The operations on topics and their logs that a reader needs."""
 
+    @property
+    def partitions_per_read(self) -> int:
+        """The number of partitions that a reader of many should name in one `read`: more than one where each call takes
+        a while, whatever it reads."""
+        ...
+
     def topic_by_id(self, topic_id: TopicId) -> Topic:
         """The topic of this id; raises UnknownTopicError."""
         ...

@@ -62,6 +62,7 @@ class TopicLog:
     """A topic: for each partition the keys of its records, with the number that each record has among all."""
 
     is_sole_writer = True
+    partitions_per_read = 1
     waits_for_holders = True
     durability = ""
 

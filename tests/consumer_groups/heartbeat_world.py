@@ -92,6 +92,7 @@ class Topics:
     """As much of a log engine as groups ask for."""
 
     is_sole_writer = True
+    partitions_per_read = 1
     waits_for_holders = True
     durability = ""
 

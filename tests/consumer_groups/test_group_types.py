@@ -57,6 +57,7 @@ class OneTopic:
     """As much of a log engine as groups ask for."""
 
     is_sole_writer = True
+    partitions_per_read = 1
     waits_for_holders = True
     durability = ""
 

@@ -31,6 +31,8 @@ class FakeLog:
     """The part of `LogEngine` that reads. `engine` is it as one."""
 
     is_sole_writer = True
+    partitions_per_read = 3
+    """More than one, as on a cluster."""
     waits_for_holders = True
     durability = ""
 
@@ -42,6 +44,7 @@ class FakeLog:
         self.generations = [LogGeneration(1, partitions, ())]
         self.deleted = False
         self.reads: list[Read] = []
+        self.calls_of_read = 0
         self.before_read: Callable[[], Awaitable[None]] | None = None
         """Runs in each read, before it looks at what is readable."""
         self.watches: set[FakeWatch] = set()
@@ -124,6 +127,7 @@ class FakeLog:
 
     async def read(self, reads: Sequence[Read]) -> list[ReadResult | LogbrokerError]:
         self.reads += reads
+        self.calls_of_read += 1
         if self.before_read is not None:
             await self.before_read()
         return [self._read(wish) for wish in reads]

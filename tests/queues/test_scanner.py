@@ -33,6 +33,26 @@ async def test_everything_is_admitted_and_what_comes_later_follows() -> None:
         assert scan.queue.open_records == 8
 
 
+async def test_partitions_that_are_due_are_read_along_with_another_one() -> None:
+    """A call takes a while on a cluster. What comes between the read and the scan of a partition is scanned after it."""
+    log = FakeLog(60)
+    log.partitions_per_read = 20
+    for partition in range(60):
+        log.append_values(b"%d" % partition, partition=partition)
+    async with scanning(log) as scan:
+        # The last of the partitions that are read along gets a record while the first is read.
+        late = iter([19])
+
+        async def before_read() -> None:
+            for partition in late:
+                asyncio.get_running_loop().call_soon(log.append_values, b"late")
+                log.append_values(b"late too", partition=partition)
+
+        log.before_read = before_read
+        await scan.until(lambda: ready(scan) == 62)
+        assert log.calls_of_read <= 3 + 3, "60 partitions by 20, and the late ones"
+
+
 async def test_only_what_follows_the_position_is_admitted() -> None:
     log = FakeLog()
     log.append_values(b"a", b"b", b"c")

@@ -126,6 +126,7 @@ class ClusterEngine:
         self._topics.pins.unpin(topic_id)
 
     is_sole_writer = False
+    partitions_per_read = 100
     waits_for_holders = False
     durability = "replicated"
 

@@ -138,6 +138,7 @@ class LocalEngine:
         self._changes.pins.unpin(topic_id)
 
     is_sole_writer = True
+    partitions_per_read = 1
     waits_for_holders = True
     durability = ""
 

@@ -28,6 +28,7 @@ class RetainedLog:
         self._engine = engine
         self._copies = copies
         self.topic_by_id: Callable[[TopicId], Topic] = engine.topic_by_id
+        self.partitions_per_read = engine.partitions_per_read
 
     def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
         """Return the engine's facts, with the first offset of the copies as the log start offset."""

@@ -60,6 +60,9 @@ BARRIER_SECONDS: Final = 1.0
 _BREATHE: Final = 64
 """Number of partitions that are taken from the index cache before other tasks run."""
 
+_LEAST_READ_BYTES: Final = 16 * 1024
+"""Read of a partition at least, however many are read along."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -112,6 +115,10 @@ class Scanner:
         self._generations = GenerationScan(engine, queue)
         self._settings = queue.settings
         self._due: dict[int, None] = {}
+        self._read_along: dict[int, tuple[int, ReadResult | LogbrokerError]] = {}
+        """Partitions that were due and were read with another one: the position, and what was found there."""
+        self._found: tuple[int, ReadResult | LogbrokerError] | None = None
+        """The same of the partition that is scanned now."""
         """Partitions that may have more records, in the order of their turns."""
         self._watch: Watch | None = None
         self._watched: set[int] = set()
@@ -296,13 +303,16 @@ class Scanner:
             self._paused = not self._queue.wants_more
             if self._paused:
                 self._progress.set()  # Barriers count as passed while the scan pauses: see `may_serve`.
-            if self._paused or not self._due:
+            if self._paused:
+                self._due.update(dict.fromkeys(self._read_along))
+                self._read_along.clear()
+            if self._paused or not (self._due or self._read_along):
                 return
             partition = self._next_due()
             try:
                 while await self._take_up(partition):
                     taken_up += 1
-                    if not self._due or taken_up % _BREATHE == 0:
+                    if not (self._due or self._read_along) or taken_up % _BREATHE == 0:
                         break
                     partition = self._next_due()
                 else:
@@ -323,6 +333,15 @@ class Scanner:
             await asyncio.sleep(0)
 
     def _next_due(self) -> int:
+        if not self._read_along:
+            self._found = None
+            return self._take_due()
+        # Its barriers wait for that read already.
+        partition = next(iter(self._read_along))
+        self._found = self._read_along.pop(partition)
+        return partition
+
+    def _take_due(self) -> int:
         partition = next(iter(self._due))
         # Removed before the read: records that become readable from now on add the partition again.
         del self._due[partition]
@@ -367,6 +386,7 @@ class Scanner:
             # The scan begins anew.
             generations.begin_anew()
             self._due.clear()
+            self._read_along.clear()
             self.stopped.clear()
             self._forget_retries()
             self._barriers.drop_all()
@@ -374,10 +394,10 @@ class Scanner:
             self._admitter.begin_index()
         while self._tried_again:
             self._due[self._tried_again.pop()] = None
-        if not generations.are_all_begun and not self._due:
+        if not generations.are_all_begun and not (self._due or self._read_along):
             self._begin_next_generation(watch)
         # If nothing is due, a stopped partition holds back the next generation.
-        self._barriers.is_behind = not generations.are_all_begun and bool(self._due)
+        self._barriers.is_behind = not generations.are_all_begun and bool(self._due or self._read_along)
 
     def _begin_next_generation(self, watch: Watch) -> None:
         """Begin the next generation, unless a stopped partition holds it back."""
@@ -408,7 +428,7 @@ class Scanner:
         if position >= self._generations.end(partition):
             self._barriers.scanned_all(partition)
             return
-        [result] = await self._engine.read([Read(self._topic_id, partition, position, MAX_READ_BYTES)])
+        result = await self._read(partition, position)
         # The topic may have grown during the read. Records of the next generation become readable only after
         # `GenerationScan.end` knows of the growth.
         end = self._generations.end(partition)
@@ -424,6 +444,24 @@ class Scanner:
             await self._admit_read(partition, position, result, end)
         else:
             self._barriers.scanned_all(partition)
+
+    async def _read(self, partition: int, position: int) -> ReadResult | LogbrokerError:
+        """Read a partition from a position on. Where each call takes a while, the next partitions that are due are read
+        along, and scanned after this one."""
+        if self._found is not None and self._found[0] == position:
+            return self._found[1]
+        wanted = {partition: position}
+        while self._due and len(wanted) + len(self._read_along) < self._engine.partitions_per_read:
+            following = self._take_due()
+            wanted[following] = self._queue.position(following)
+        max_bytes = max(MAX_READ_BYTES // len(wanted), _LEAST_READ_BYTES)
+        reads = [Read(self._topic_id, number, at, max_bytes) for number, at in wanted.items()]
+        result, *others = await self._engine.read(reads)
+        following_ones = list(wanted.items())[1:]
+        self._read_along.update(
+            (number, (at, other)) for (number, at), other in zip(following_ones, others, strict=True)
+        )
+        return result
 
     def _is_at(self, partition: int, position: int) -> bool:
         """Return whether the queue still waits for what follows a position; else make sure that the partition is due
