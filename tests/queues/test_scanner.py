@@ -34,7 +34,7 @@ async def test_everything_is_admitted_and_what_comes_later_follows() -> None:
 
 
 async def test_partitions_that_are_due_are_read_along_with_another_one() -> None:
-    """A call takes a while on a cluster. What comes between the read and the scan of a partition is scanned after it."""
+    """A call takes a while on a cluster. What comes between the read and the scan of a partition comes after it."""
     log = FakeLog(60)
     log.partitions_per_read = 20
     for partition in range(60):
