@@ -32,7 +32,7 @@ GATEWAYS: Final = 2
 WORKERS: Final = 8
 """Groups that have a worker. Those of the killed gateway are measured."""
 _BANDS: Final = "hot=7-9:100,warm=4-6:300,cold=0-3:600"
-"""Of 1,000 partitions."""
+"""Bands of a topic with 1,000 partitions."""
 _WARM_DELIVERIES: Final = 20
 _LATER_SECONDS: Final = 5.0
 """Deliveries so long after the kill come from the other gateway."""
