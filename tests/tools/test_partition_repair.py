@@ -587,6 +587,86 @@ def test_random_damage_is_repaired(stopped: StoppedPartition, seed: int) -> None
     assert stopped.disk.values()[-1] == b"next"
 
 
+def _served(stopped: StoppedPartition) -> set[int] | None:
+    """Return the offsets that the next start serves, or None if it refuses the partition or a reader meets damage."""
+    try:
+        opened(stopped)
+        return {record.offset for record in stopped.disk.records()}
+    except CorruptLogError:
+        return None
+    finally:
+        stopped.disk.kill()
+
+
+def _damage_at_random(chance: random.Random, original: dict[Path, bytes]) -> None:
+    """Lose, shorten or damage a segment, or put back what an earlier step took from it."""
+    log = chance.choice(list(original))
+    content = log.read_bytes() if log.exists() else b""
+    match chance.randrange(5) if content else 0:
+        case 0:
+            log.write_bytes(original[log])
+        case 1:
+            log.unlink()
+        case 2:
+            log.write_bytes(content[: chance.choice(batch_positions(log))])
+        case 3:
+            log.write_bytes(content[: chance.randrange(len(content))])
+        case _:
+            overwrite(log, chance.choice(batch_positions(log)) + 65, b"!")
+
+
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.prove) for seed in range(8, 60))])
+def test_a_repair_and_a_start_judge_alike_whatever_was_accepted_before(stopped: StoppedPartition, seed: int) -> None:
+    """What a start refuses, a repair mends, and it names each record that is gone since the repair before."""
+    opened(stopped)
+    for number in range(60):
+        stopped.disk.append(batch_of(b"more %03d" % number))
+    stopped.stop()
+    # The first file is never taken back, so it stays.
+    original = {log: log.read_bytes() for log in stopped.logs()[1:]}
+    assert len(original) > 4
+    batches = {
+        (log, header.base_offset, header.next_offset): content[position : position + header.size_bytes]
+        for log, content in original.items()
+        for position in batch_positions(log)
+        for header in [parse_header(content, position)]
+    }
+    before = _served(stopped)
+    assert before is not None
+    first = {offset for offset in before if offset < int(min(original).stem)}
+    chance = random.Random(seed)
+    for _ in range(4):
+        for _ in range(chance.randint(1, 3)):
+            _damage_at_random(chance, original)
+        now = {log: log.read_bytes() if log.exists() else b"" for log in original}
+        sound = {key: batch for key, batch in batches.items() if batch in now[key[0]]}
+        held = {log for log, base, _ in batches if base in before}
+        # A file that was given up as a whole is taken back only if all of it is sound.
+        sizes = {log: sum(len(batch) for key, batch in sound.items() if key[0] == log) for log in now}
+        taken = {log for log, content in now.items() if log in held or len(content) == sizes[log]}
+        there = first | {n for log, base, behind in sound if log in taken for n in range(base, behind)}
+        served = _served(stopped)
+        accept_gaps = chance.random() < 0.8
+        plan = plan_of(stopped.directory, accept_gaps=accept_gaps)
+        if plan is None:
+            assert served == before == there
+            assert wrong(report_of(stopped.data_dir)) == []
+            continue
+        lost = {offset for start, behind in plan.lost for offset in range(start, behind)}
+        partition_repair.repair(plan)
+        assert plan_of(stopped.directory, accept_gaps=accept_gaps) is None
+        after = _served(stopped)
+        assert after is not None
+        assert before - after <= lost
+        assert not lost & after
+        assert wrong(report_of(stopped.data_dir)) == []
+        if not accept_gaps:
+            assert after == {offset for offset in there if offset < min(lost, default=plan.end_offset)}
+            return
+        assert after == there
+        before = after
+
+
 @pytest.mark.prove
 @BOTH
 def test_a_broker_serves_what_a_repair_left_and_tells_who_read_further(accept_gaps: bool) -> None:

@@ -200,6 +200,11 @@ class _Surveyor:
         self._expected: int | None = None
         """The offset that comes next; None if any offset may come."""
         self._leader_epoch = -1
+        self._entries: list[SegmentCheckpoint] = []
+        """The segments that the metadata store knows, from the log start on."""
+        self._lacks_bytes = False
+        """Whether the latest segment has fewer bytes than the metadata store knows. The offsets that are missing in it
+        and behind it are then not in a gap that an earlier repair accepted."""
         self._rules = Continuity()
         """The rules for where offsets may be missing."""
         self._epoch_rules = Continuity()
@@ -214,7 +219,7 @@ class _Surveyor:
         # A log without a checkpoint was written by another program, which may have left gaps.
         self._rules = Continuity(found.epochs, MAX_INT64 if checkpoint is None else checkpoint.gaps_below)
         self._epoch_rules = self._rules if are_known and checkpoint is not None else ANY_ORDER
-        entries = self._needed()
+        entries = self._entries = self._needed()
         if checkpoint is not None:
             self._expected = entries[0].base_offset if entries else checkpoint.recovery_point
         segments = list(self._segments(entries))
@@ -229,17 +234,16 @@ class _Surveyor:
             if entry is None and closed_at != MAX_INT64 and (why_not := self._take_back(segment, closed_at)):
                 self._tell_stray(segment, why_not)
                 continue
-            first_crc = entry.first_crc if entry is not None else -1
             problems = len(found.problems)
-            self._look_at(segment, next_base, closed_at, first_crc)
+            self._look_at(segment, next_base, closed_at, entry)
             if entry is not None and len(found.problems) == problems:
                 self._check_size(segment, entry.size_bytes, is_closed=closed_at != MAX_INT64)
         end = self._expected or 0
         found.end_offset = found.reached_offset = end
         if checkpoint is not None:
             found.reached_offset = max(end, checkpoint.recovery_point)
-            if end < found.reached_offset:
-                self._tell_missing(str(self._directory), end, found.reached_offset, "at the end of the log")
+            for missing in self._missing_before(found.reached_offset):
+                self._tell_missing(str(self._directory), *missing, "at the end of the log")
         self._check_last_epoch()
         return found
 
@@ -337,13 +341,42 @@ class _Surveyor:
         self._survey.strays.append(segment.path)
         self._survey.problems.append(Problem(path=segment.path, message=message, is_in_log=False))
 
-    def _look_at(self, segment: SegmentFile, next_base: int | None, closed_at: int, first_crc: int) -> None:
+    def _missing_before(self, base_offset: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of offsets that are missing between the latest segment and one that begins at `base_offset`,
+        and that no earlier repair gave up.
+
+        As at a start, an accepted gap excuses no segment that the metadata store knows, and none of its bytes.
+        """
+        end = self._expected
+        if end is None or end >= base_offset:
+            return
+        if not self._rules.may_skip_to(base_offset):
+            yield end, base_offset
+            return
+        latest = self._survey.kept[-1].segment.base_offset if self._survey.kept else -1
+        gone = [entry for entry in self._entries if latest < entry.base_offset < base_offset and entry.size_bytes]
+        starts = {max(end, entry.base_offset) for entry in gone} | ({end} if self._lacks_bytes else set())
+        given_up = self._checkpoint.given_up if self._checkpoint is not None else []
+        known = [entry.base_offset for entry in (*self._entries, *given_up)]
+        missing: list[tuple[int, int]] = []
+        for start in sorted(starts):
+            behind = min([base_offset, *(base for base in known if base > start)])
+            if missing and missing[-1][1] == start:
+                start, _ = missing.pop()
+            missing.append((start, behind))
+        yield from missing
+
+    def _look_at(
+        self, segment: SegmentFile, next_base: int | None, closed_at: int, entry: SegmentCheckpoint | None
+    ) -> None:
         """Read a whole log file, even beyond its known size, because inserted bytes move the bytes behind them.
 
         `closed_at` is the offset at which the next segment was begun, if it is known. No offset from there on belongs
-        to this segment.
+        to this segment. `entry` is what the metadata store knows of the segment.
         """
         found = self._survey
+        first_crc = entry.first_crc if entry is not None else -1
+        known_bytes = entry.size_bytes if entry is not None else 0
         if self._expected is not None and segment.base_offset < self._expected:
             message = f"it begins at offset {segment.base_offset}, but the segment before ends at {self._expected}"
             self._tell_stray(segment, message)
@@ -360,19 +393,22 @@ class _Surveyor:
             ):
                 self._tell_stray(segment, "its first batch is not the one that was written there")
                 return
-            before = self._expected
-            goes_on = before in (None, segment.base_offset) or self._rules.may_skip_to(segment.base_offset)
+            before, lacked_bytes = self._expected, self._lacks_bytes
+            missing = list(self._missing_before(segment.base_offset))
             self._expected = segment.base_offset
+            self._lacks_bytes = size_bytes < known_bytes
             faults: list[Fault] = []
             kept = self._keep(log, segment, closed_at, next_base, faults)
-            kept.goes_on = goes_on
+            kept.goes_on = not missing
             self._progress(size_bytes)
         if not kept.pieces and size_bytes:
             self._tell_stray(segment, "it has no batch that is good")
             self._expected = before if before is not None else segment.base_offset
+            self._lacks_bytes = lacked_bytes
             return
-        if before is not None and not goes_on:
-            self._tell_missing(segment.path, before, segment.base_offset, "before it")
+        self._lacks_bytes = kept.kept_bytes < known_bytes
+        for each in missing:
+            self._tell_missing(segment.path, *each, "before it")
         self._tell_damage(kept, faults)
         found.kept.append(kept)
 
@@ -536,7 +572,8 @@ class _Surveyor:
     def _take(self, kept: Kept, position: int, header: BatchHeader) -> None:
         found, checkpoint, pieces = self._survey, self._checkpoint, kept.pieces
         end = position + header.size_bytes
-        goes_on = header.base_offset == self._expected or self._rules.may_skip_to(header.base_offset)
+        may_skip = not self._lacks_bytes and self._rules.may_skip_to(header.base_offset)
+        goes_on = header.base_offset == self._expected or may_skip
         if pieces and pieces[-1].end == position and goes_on:
             pieces[-1].end, pieces[-1].next_offset = end, header.next_offset
         else:
