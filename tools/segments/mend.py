@@ -262,6 +262,9 @@ def _lowered(
         log_start_offset=min(checkpoint.log_start_offset, offset),
         segments=[*before, SegmentCheckpoint(segment.base_offset, position, max_timestamp_ms)],
         epochs=[entry for entry in checkpoint.epochs if entry.start_offset < offset],
+        # There may be a gap before a segment that stays empty.
+        gaps_below=min(checkpoint.gaps_below, offset if position else offset + 1),
+        given_up=[entry for entry in checkpoint.given_up if entry.base_offset < offset],
     )
 
 
