@@ -312,8 +312,11 @@ def test_repair_of_a_partition_shows_what_is_wrong_and_lets_choose(
     rest = content[int.from_bytes(content[8:12], "big") + 12 :]
     unknown = directory / f"{int.from_bytes(rest[:8], 'big'):020d}.log"
     unknown.write_bytes(rest)
-    assert "take it back with --take-back" in segment("repair", directory, "--accept-gaps", "--dry-run")
+    for options in ([], ["--accept-gaps", "--yes"], ["--cut", "--yes"]):
+        assert "take it back with --take-back" in segment("repair", directory, *options, exit_code=1)
     assert "it is taken back" in segment("repair", directory, "--accept-gaps", "--take-back", "--dry-run")
+    looked_at = segment("repair", directory, "--take-back", exit_code=1)
+    assert "to take the found files back, use --accept-gaps" in looked_at
     unknown.unlink()
     segment("repair", stopped.logs()[0], "--take-back", exit_code=2)
     segment("repair", directory, "--cut", "--accept-gaps", exit_code=2)

@@ -145,6 +145,8 @@ class Survey(msgspec.Struct, kw_only=True):
     """Headers of the good batches above the recovery point that have a producer id."""
     returned: list[tuple[int, int]] = []
     """The ranges of offsets that an earlier repair gave up, and that are back. The end of a range is not included."""
+    undecided: list[Problem] = []
+    """The files that may be taken back or not, as only the operator knows whether they are of this partition."""
     is_foreign: bool = False
     """Whether the files belong to another partition, so that nothing can be repaired."""
     rewrite_metadata: bool = False
@@ -439,10 +441,12 @@ class _Surveyor:
                 return "its first batch is not the one of the file that an earlier repair gave up"
         has = f"it has offsets {first} to {behind - 1}, which an earlier repair gave up"
         if first_crc == -1 and not self._takes_unknown_back:
-            return (
+            why_not = (
                 f"{has}, but nothing is known of the file that was lost there, so it may be of another partition; if"
-                " you know that it is of this one, take it back with --take-back"
+                " you know that it is of this one, take it back with --take-back, else move it away"
             )
+            self._survey.undecided.append(Problem(path=segment.path, message=why_not, is_in_log=False))
+            return why_not
         self._survey.returned.append((first, behind))
         self._survey.problems.append(
             Problem(path=segment.path, message=f"{has}; it is taken back", is_in_log=False),
@@ -637,11 +641,13 @@ def _damage(
 
 def plan_repair(found: Survey, *, accept_gaps: bool) -> PartitionPlan | None:
     """Return what a repair would do, or None if there is nothing to repair. Raises CorruptLogError if no repair can
-    help."""
+    help, or if the operator has to decide about a file first."""
     if not found.problems:
         return None
     if found.is_foreign:
         raise CorruptLogError(f"{found.problems[0].path}: {found.problems[0].message}")
+    for problem in found.undecided:
+        raise CorruptLogError(f"{problem.path}: {problem.message}")
     log_start, ours = found.log_start_offset, found.known.topic_id is not None
     if accept_gaps:
         kept = [each for each in found.kept if each.pieces]

@@ -337,6 +337,8 @@ def _repair_directory(path: Path, accept_gaps: bool | None, *, take_back: bool, 
                 plan = partition_repair.plan_repair(found, accept_gaps=choice)
                 if plan is not None:
                     output.print_line(f"{text}: {output.outcome_line(plan)}")
+            if found.returned:
+                write_line("to take the found files back, use --accept-gaps: it cuts nothing off")
             raise CorruptLogError(
                 f"{counted(len(found.problems), 'problem')} in {path}; restore a backup, or repair it with --cut"
                 " or --accept-gaps (--dry-run shows what each of them does)"

@@ -307,8 +307,9 @@ def outcome_line(plan: PartitionPlan) -> str:
         # If gaps are allowed, nothing shows which offsets the end of a segment held.
         takes_out = plan.set_aside or any(True for kept in plan.kept for _ in kept.removed)
         loss = "no lost offset is known, but the removed bytes may have held some" if takes_out else "nothing is lost"
-    if returned := ", ".join(f"{first} to {behind - 1}" for first, behind in plan.survey.returned[:_MAX_RANGES]):
-        more = ", ..." if len(plan.survey.returned) > _MAX_RANGES else ""
+    back = [(first, min(behind, plan.end_offset)) for first, behind in plan.survey.returned if first < plan.end_offset]
+    if returned := ", ".join(f"{first} to {behind - 1}" for first, behind in back[:_MAX_RANGES]):
+        more = ", ..." if len(back) > _MAX_RANGES else ""
         loss += f"; offsets {returned}{more} are back"
     return f"the log {begins}ends at {plan.end_offset}; {loss}"
 
