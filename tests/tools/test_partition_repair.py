@@ -617,7 +617,7 @@ def _damage_at_random(chance: random.Random, original: dict[Path, bytes]) -> Non
 
 @pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.prove) for seed in range(8, 60))])
 def test_a_repair_and_a_start_judge_alike_whatever_was_accepted_before(stopped: StoppedPartition, seed: int) -> None:
-    """What a start refuses, a repair mends, and it names each record that is gone since the repair before."""
+    """A repair mends what a start refuses, and names each record that is gone since the repair before."""
     opened(stopped)
     for number in range(60):
         stopped.disk.append(batch_of(b"more %03d" % number))
