@@ -138,3 +138,11 @@ async def test_a_measurement_ends_if_a_late_worker_finds_nothing_to_take(monkeyp
             await urgent._all_begun(children, admin)
     finally:
         killed.set()
+
+
+def test_a_row_that_would_divide_by_nothing_has_no_ratio() -> None:
+    """A small benchmark may measure times of 0."""
+    fields: dict[str, Any] = {"name": "wait", "durability": "written", "unit": "ms"}
+    assert Row(**fields, rounds=[2.0], ceiling_rounds=[0.0], lower_is_better=True).ratio is None
+    assert Row(**fields, rounds=[0.0], ceiling_rounds=[2.0]).ratio is None
+    assert Row(**fields, rounds=[2.0], ceiling_rounds=[4.0]).ratio == 2.0

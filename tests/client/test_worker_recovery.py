@@ -296,10 +296,8 @@ async def test_a_broker_that_is_silent_is_waited_for_by_sessions(
         seen.append(delivery.value)
         worker.stop()
 
-    worker, single = (
-        kind(address, topic, request_timeout_seconds=0.3),
-        kind(address, topic, request_timeout_seconds=0.3),
-    )
+    # Long enough for a busy broker to let both in.
+    worker, single = (kind(address, topic, request_timeout_seconds=1.5) for _ in range(2))
     async with asyncio.timeout(40):
         working = asyncio.create_task(one_by_one(worker, note, idle_seconds=0))
         one = single.session(b"k1")

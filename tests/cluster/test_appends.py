@@ -99,6 +99,17 @@ async def test_a_request_is_bounded_but_for_a_single_batch() -> None:
     assert [[index for _, index in request] for request in node.asked()] == [[0], [1, 2], [3], [4]]
 
 
+async def test_a_partition_is_named_once_in_a_request() -> None:
+    """Two owners of a home may race for it."""
+    node = Node()
+    appends = Appends(node.ask, RuntimeError)
+    tasks = [await begin(appends, "one", ONE, number, 10 + place) for place, number in enumerate([0, 1, 2, 1, 2])]
+    for _ in range(3):
+        node.may_answer.release()
+    assert [found.base_offset for found in await asyncio.gather(*tasks)] == [10, 11, 12, 13, 14]
+    assert [[index for _, index in request] for request in node.asked()] == [[0], [1, 2], [1, 2]]
+
+
 async def test_each_append_of_a_request_that_fails_fails_and_later_ones_are_sent() -> None:
     node = Node()
     appends = Appends(node.ask, RuntimeError)

@@ -51,10 +51,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float | None:
-        """How many times better the ceiling is; 1.0 means equally good."""
+        """How many times better the ceiling is; 1.0 means equally good. None: there is no comparison, or one of them is
+        too short a time to be measured."""
         if self.ceiling is None:
             return None
-        return self.value / self.ceiling if self.lower_is_better else self.ceiling / self.value
+        dividend, divisor = (self.value, self.ceiling) if self.lower_is_better else (self.ceiling, self.value)
+        return dividend / divisor if divisor else None
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,7 +39,7 @@ class _Append(msgspec.Struct, gc=False, eq=False):
 
 
 class Appends:
-    """The appends on one line to each node. A partition has one append on its way at a time."""
+    """The appends on one line to each node. Those to one partition are sent in their order."""
 
     def __init__(self, ask: Callable[..., Awaitable[Any]], missing: Callable[[str], Exception]) -> None:
         """`ask(node, message=...)` sends a request and returns its answer. `missing` makes the error for an append that
@@ -80,10 +80,16 @@ class Appends:
             del self._waiting[node], self._sending[node]
 
     def _next(self, waiting: deque[_Append]) -> list[_Append]:
-        """Take the appends for one request."""
-        sent = [waiting.popleft()]
-        size_bytes = len(sent[0].batch)
-        while waiting and (size_bytes := size_bytes + len(waiting[0].batch)) <= JOINED_BYTES:
+        """Take the appends for one request, which may name a partition once."""
+        sent: list[_Append] = []
+        size_bytes, named = 0, set[tuple[TopicId, int]]()
+        while waiting:
+            following = waiting[0]
+            partition = following.topic_id, following.partition
+            size_bytes += len(following.batch)
+            if sent and (size_bytes > JOINED_BYTES or partition in named):
+                break
+            named.add(partition)
             sent.append(waiting.popleft())
         return sent
 
