@@ -142,7 +142,7 @@ def test_ctrl_c_again_does_not_disturb_the_clean_up(tmp_path: Path, command: tup
             time.sleep(gap_seconds)
         _, err = process.communicate(timeout=60)
     # One more may come after the clean-up, and ends what is left of the command.
-    assert process.returncode in (128 + signal.SIGINT, -signal.SIGINT)
+    assert process.returncode in (128 + signal.SIGINT, -signal.SIGINT), err
     assert err.strip() in (b"", b"Starting 48 worker processes...")
     assert list(tmp_path.iterdir()) == []
     assert not _runs(broker)

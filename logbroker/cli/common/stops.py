@@ -95,8 +95,10 @@ class Interrupter:
         """Run `work` in an event loop of its own, made by `new_loop`, and return its result.
 
         The first stop cancels `work`, and is raised when that has ended: an exception in whatever task happens to run
-        could leave a client half way through a step, so that its `close` would wait for ever. The stop is raised at
-        once if the event loop is blocked for a second, and so is a second stop.
+        could leave a client half way through a step, so that its `close` would wait for ever. A stop during the start
+        or the end of the event loop is raised after that: gRPC, which starts and ends with it, may crash the process
+        when an exception interrupts it. The stop is raised at once if any of this takes a second, and so is a second
+        stop before the clean-up begins.
         """
         cancelled_by: list[int] = []
 
@@ -112,15 +114,16 @@ class Interrupter:
 
             self._on_delayed = lambda: loop.call_soon_threadsafe(cancel)
             try:
-                with self.put_off():
-                    return await work
+                return await work
             finally:
-                self._on_delayed = None
+                self._on_delayed = self._begin_clean_up
 
+        self._on_delayed = self._begin_clean_up
         try:
-            with asyncio.Runner(loop_factory=new_loop) as runner:
+            with self.put_off(), asyncio.Runner(loop_factory=new_loop) as runner:
                 return runner.run(cancellable())
         finally:
+            self._on_delayed = None
             if cancelled_by:
                 self._raise(cancelled_by[0])
 
