@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -40,13 +41,13 @@ async def test_partitions_that_are_due_are_read_along_with_another_one() -> None
     for partition in range(60):
         log.append_values(b"%d" % partition, partition=partition)
     async with scanning(log) as scan:
-        # The last of the partitions that are read along gets a record while the first is read.
-        late = iter([19])
+        # The first and the last of the partitions that are read together get a record right after that.
+        late = iter([0, 19])
 
         async def before_read() -> None:
             for partition in late:
-                asyncio.get_running_loop().call_soon(log.append_values, b"late")
-                log.append_values(b"late too", partition=partition)
+                append = partial(log.append_values, b"late %d" % partition, partition=partition)
+                asyncio.get_running_loop().call_soon(append)
 
         log.before_read = before_read
         await scan.until(lambda: ready(scan) == 62)
